@@ -17,11 +17,10 @@ import (
 // KubeletConfiguration.
 func TestKubeletConfigz(t *testing.T) {
 	config := kubelet.Config{
-		Port:            10250,
-		ClusterDNS:      []string{"10.96.0.10"},
-		MaxPods:         50,
-		CrashBackOffMax: time.Minute,
-		Eviction:        eviction.Config{Soft: "memory.available<1Gi", SoftGrace: "memory.available=1m30s"},
+		Serving:     kubelet.Serving{Port: 10250},
+		NodeObject:  kubelet.NodeObject{MaxPods: 50},
+		PodDefaults: kubelet.PodDefaults{ClusterDNS: []string{"10.96.0.10"}, CrashBackOffMax: time.Minute},
+		Eviction:    eviction.Config{Soft: "memory.available<1Gi", SoftGrace: "memory.available=1m30s"},
 	}
 	answer := httptest.NewRecorder()
 	configz(kubeletConfigz(&config)).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,

@@ -51,6 +51,24 @@ type Config struct {
 	// LogDir holds the pods' log directories; RootDir/logs when empty.
 	LogDir string
 
+	Serving
+	NodeObject
+	PodDefaults
+	ImagePolicy
+	Reach
+
+	// Eviction says when pods are ended to protect the node.
+	Eviction eviction.Config
+	// Watchdog is notified while the kubelet works.
+	Watchdog watchdog.Watchdog
+
+	Version string // v1.37.2+keelson
+	Marks   *event.Recorder
+	Log     *slog.Logger
+}
+
+// Serving says where the kubelet's server listens, who may call it, and what it serves beside pods.
+type Serving struct {
 	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means
 	// 127.0.0.1.
 	Address netip.Addr
@@ -73,14 +91,34 @@ type Config struct {
 	ByToken func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool
 	// Pages serves /statusz, /flagz and /configz; nil: they are not served.
 	Pages http.Handler
+	// Metrics are those of the program, which /metrics has too.
+	Metrics []prometheus.Collector
+}
 
+// NodeObject is what the node's object says, and how often it is written.
+type NodeObject struct {
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
 	NodeIPs []netip.Addr
 	// Hostname is the node's host name; NodeName when empty.
 	Hostname string
 	PodCIDRs []string
 	// Annotations are kept on the node object. An empty value takes the annotation away.
-	Annotations   map[string]string
+	Annotations  map[string]string
+	Labels       map[string]string
+	Taints       []corev1.Taint
+	KubeReserved corev1.ResourceList
+	MaxPods      int // 110
+	// RegisterNode makes the Node object when it is not there.
+	RegisterNode bool
+	// LeaseInterval is how often the node's lease is renewed; 10 s. The lease's duration is four intervals, at least 40
+	// s.
+	LeaseInterval time.Duration
+	// StatusInterval is how often the node's status is written even when nothing changed; 5 minutes.
+	StatusInterval time.Duration
+}
+
+// PodDefaults is what pods get from their node, and what bounds them.
+type PodDefaults struct {
 	ClusterDomain string   // cluster.local
 	ClusterDNS    []string // none: pods use the node's resolvers
 	ResolvConf    string   // /etc/resolv.conf, or what systemd-resolved has behind it
@@ -89,52 +127,35 @@ type Config struct {
 	// where the kernel says whether it enforces AppArmor: /sys/module/apparmor/parameters/enabled
 	AppArmorFile string
 	CgroupRoot   string // parent of the pods' cgroups
-
-	// Paths knows where the node's packets go, Rules what its service proxy does; nil: nobody here does.
-	Paths reach.Paths
-	Rules reach.Rules
-	// Eviction says when pods are ended to protect the node.
-	Eviction eviction.Config
-	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).
-	ContainerLogs logrotate.Policy
-
-	MaxPods int // 110
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
-	PodMaxPids    int64
-	ParallelPulls int // 3
+	PodMaxPids int64
 	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
 	AllowedUnsafeSysctls []string
+	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).
+	ContainerLogs logrotate.Policy
+	// StatusBatchPeriod is how long a pod's status may be delayed while more changes of it are expected; 500 ms.
+	StatusBatchPeriod time.Duration
+	// CrashBackOffMax is the longest back-off of a container that ends again and again: 1 s to 5 minutes, the default.
+	CrashBackOffMax time.Duration
+}
+
+// ImagePolicy says how images are pulled, who may use those that are there, and how long they stay.
+type ImagePolicy struct {
+	ParallelPulls int // 3
 	// ImagePullCredentialsVerificationPolicy says for which images on the node a pod needs credentials that can pull
 	// them; NeverVerifyPreloadedImages. PreloadedImagesVerificationAllowlist are the images of the policy
 	// NeverVerifyAllowlistedImages.
 	ImagePullCredentialsVerificationPolicy string
 	PreloadedImagesVerificationAllowlist   []string
-	Labels                                 map[string]string
-	Taints                                 []corev1.Taint
-	KubeReserved                           corev1.ResourceList
-	// RegisterNode makes the Node object when it is not there.
-	RegisterNode bool
-	// LeaseInterval is how often the node's lease is renewed; 10 s. The lease's duration is four intervals, at least 40
-	// s.
-	LeaseInterval time.Duration
-	// StatusInterval is how often the node's status is written even when nothing changed; 5 minutes.
-	StatusInterval time.Duration
-	// StatusBatchPeriod is how long a pod's status may be delayed while more changes of it are expected; 500 ms.
-	StatusBatchPeriod time.Duration
-
-	// CrashBackOffMax is the longest back-off of a container that ends again and again: 1 s to 5 minutes, the default.
-	CrashBackOffMax time.Duration
 	// ImageMaxAge is how long an image stays that nothing uses; 0: until its space is needed.
 	ImageMaxAge time.Duration
+}
 
-	// Metrics are those of the program, which /metrics has too.
-	Metrics []prometheus.Collector
-	// Watchdog is notified while the kubelet works.
-	Watchdog watchdog.Watchdog
-
-	Version string // v1.37.2+keelson
-	Marks   *event.Recorder
-	Log     *slog.Logger
+// Reach is what knows the ways of the node's packets.
+type Reach struct {
+	// Paths knows where the node's packets go, Rules what its service proxy does; nil: nobody here does.
+	Paths reach.Paths
+	Rules reach.Rules
 }
 
 func (c *Config) setDefaults() error {

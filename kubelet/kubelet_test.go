@@ -57,12 +57,12 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 		root: filepath.Join(t.TempDir(), "kubelet"),
 	}
 	h.cfg = kubelet.Config{
-		NodeName:     nodeName,
-		Client:       &client.Client{Interface: client.Plain(h.api)},
-		Runtime:      cri.InProcess(h.rt),
-		RootDir:      h.root,
-		RegisterNode: true,
-		Eviction:     eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter
+		NodeName:   nodeName,
+		Client:     &client.Client{Interface: client.Plain(h.api)},
+		Runtime:    cri.InProcess(h.rt),
+		RootDir:    h.root,
+		NodeObject: kubelet.NodeObject{RegisterNode: true},
+		Eviction:   eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter
 		Marks: event.NewRecorder(func(m event.Event) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
