@@ -45,19 +45,31 @@ type Loop[K comparable] struct {
 	config Config[K]
 	wake   signal.Signal
 
-	mu     sync.Mutex
-	queue  queue[K]            // keys for later
-	due    []K                 // keys for now, in the order of the work
-	byKey  map[K]*entry[K]     // those of queue and due
-	busy   map[K]bool          // keys that are worked on
-	next   time.Time           // when a worker that waits looks again by itself; zero: it must be woken
-	pauses map[K]time.Duration // of keys that failed last
+	mu    sync.Mutex
+	queue queue[K]        // keys for later
+	due   []*entry[K]     // keys for now, in the order of the work
+	byKey map[K]*entry[K] // those of queue and due
+	busy  map[K]work      // keys that are worked on
+	next  time.Time       // when a worker that waits looks again by itself; zero: it must be woken
+	// failures are the consecutive failures of keys.
+	failures map[K]int
 }
 
 type entry[K comparable] struct {
 	key K
 	at  time.Time
 	i   int // in the queue; isDue: it is in due
+}
+
+// work is when a key that is worked on was due, and since when it is worked on.
+type work struct{ due, began time.Time }
+
+// Load is what a loop has to do at some time.
+type Load struct {
+	// Due is the number of keys that wait for a worker.
+	Due int
+	// Unfinished is the time that workers have spent on the keys they are working on, Longest that of one key.
+	Unfinished, Longest time.Duration
 }
 
 const isDue = -1
@@ -90,11 +102,11 @@ func (q *queue[K]) Pop() any {
 // New returns a Loop. It starts nothing.
 func New[K comparable](c Config[K]) *Loop[K] {
 	return &Loop[K]{
-		config: c,
-		wake:   signal.New(),
-		byKey:  map[K]*entry[K]{},
-		busy:   map[K]bool{},
-		pauses: map[K]time.Duration{},
+		config:   c,
+		wake:     signal.New(),
+		byKey:    map[K]*entry[K]{},
+		busy:     map[K]work{},
+		failures: map[K]int{},
 	}
 }
 
@@ -134,12 +146,12 @@ func (l *Loop[K]) Forget(key K) {
 	switch e := l.byKey[key]; {
 	case e == nil:
 	case e.i == isDue:
-		l.due = slices.DeleteFunc(l.due, func(k K) bool { return k == key })
+		l.due = slices.DeleteFunc(l.due, func(other *entry[K]) bool { return other == e })
 	default:
 		heap.Remove(&l.queue, e.i)
 	}
 	delete(l.byKey, key)
-	delete(l.pauses, key)
+	delete(l.failures, key)
 }
 
 // Len returns the number of queued keys.
@@ -147,6 +159,38 @@ func (l *Loop[K]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue) + len(l.due)
+}
+
+// DueSince returns, during Config.Do, the time at which the key was due: that of the first Add, or of a timer.
+func (l *Loop[K]) DueSince(key K) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.busy[key].due
+}
+
+// Failures returns the number of consecutive failures of a key.
+func (l *Loop[K]) Failures(key K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failures[key]
+}
+
+// Load returns the load at the time now.
+func (l *Loop[K]) Load(now time.Time) Load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	load := Load{Due: len(l.due)}
+	for _, e := range l.queue {
+		if !e.at.After(now) {
+			load.Due++
+		}
+	}
+	for _, w := range l.busy {
+		took := now.Sub(w.began)
+		load.Unfinished = load.Unfinished + took
+		load.Longest = max(load.Longest, took)
+	}
+	return load
 }
 
 // Run processes keys until ctx is done and all workers have ended; then it returns nil.
@@ -199,36 +243,39 @@ func (l *Loop[K]) begin(now time.Time) (key K, found bool, wait time.Duration) {
 		}
 		return key, false, wait
 	}
-	key = l.due[at]
+	e := l.due[at]
 	copy(l.due[1:at+1], l.due[:at]) // the few that others work on, so that a long queue costs nothing
 	clear(l.due[:1])
 	l.due = l.due[1:]
-	delete(l.byKey, key)
-	l.busy[key] = true
+	delete(l.byKey, e.key)
+	l.busy[e.key] = work{due: e.at, began: now}
 	// This worker looks no more until it is done. The next one takes over what is left, and the timer.
 	l.next = time.Time{}
 	if l.config.Workers > 1 && len(l.due)+len(l.queue) > 0 {
 		l.wake.Notify()
 	}
-	return key, true, 0
+	return e.key, true, 0
 }
 
 // idleLocked returns the index of the first due key that no worker works on; below 0: there is none.
 func (l *Loop[K]) idleLocked() int {
-	return slices.IndexFunc(l.due, func(key K) bool { return !l.busy[key] })
+	return slices.IndexFunc(l.due, func(e *entry[K]) bool {
+		_, busy := l.busy[e.key]
+		return !busy
+	})
 }
 
 // takeLocked moves the keys that are due to the end of due.
 func (l *Loop[K]) takeLocked(now time.Time) {
-	var taken []K
+	var taken []*entry[K]
 	for len(l.queue) > 0 && !l.queue[0].at.After(now) {
 		e := l.queue[0]
 		heap.Pop(&l.queue)
 		e.i = isDue
-		taken = append(taken, e.key)
+		taken = append(taken, e)
 	}
 	if l.config.Compare != nil {
-		slices.SortFunc(taken, l.config.Compare)
+		slices.SortFunc(taken, func(a, b *entry[K]) int { return l.config.Compare(a.key, b.key) })
 	}
 	l.due = append(l.due, taken...)
 }
@@ -248,7 +295,7 @@ func (l *Loop[K]) work(ctx context.Context, key K) {
 		}
 	} else {
 		l.mu.Lock()
-		delete(l.pauses, key)
+		delete(l.failures, key)
 		l.mu.Unlock()
 	}
 	if again > 0 {
@@ -260,10 +307,13 @@ func (l *Loop[K]) work(ctx context.Context, key K) {
 func (l *Loop[K]) pause(key K) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.failures[key]++
 	next := max(l.config.Pause, 1)
-	if last := l.pauses[key]; last > 0 && l.config.PauseMost > 0 {
-		next = min(2*last, l.config.PauseMost)
+	for range l.failures[key] - 1 {
+		if next >= l.config.PauseMost {
+			break
+		}
+		next = min(2*next, l.config.PauseMost)
 	}
-	l.pauses[key] = next
 	return next
 }

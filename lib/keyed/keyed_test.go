@@ -218,3 +218,49 @@ func TestEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestLoad: a loop reports how many keys wait, since when a key is due, how long work takes, and how often it failed.
+func TestLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		finish := make(chan error)
+		due := map[string]time.Duration{}
+		var l *keyed.Loop[string]
+		l = keyed.New(keyed.Config[string]{
+			Do: func(_ context.Context, key string) (time.Duration, error) {
+				due[key] = l.DueSince(key).Sub(start)
+				return 0, <-finish
+			},
+			Workers: 2,
+			Pause:   time.Hour,
+		})
+		check := func(want keyed.Load) {
+			t.Helper()
+			synctest.Wait()
+			if got := l.Load(time.Now()); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		}
+		l.AddAfter("timer", 2*time.Second)
+		l.AddAfter("later", time.Hour)
+		l.Add("a")
+		l.Add("a")
+		check(keyed.Load{Due: 1})
+		time.Sleep(time.Second)
+		run(t, l)
+		check(keyed.Load{})
+		time.Sleep(3 * time.Second)
+		l.Add("waits")
+		check(keyed.Load{Due: 1, Unfinished: 5 * time.Second, Longest: 3 * time.Second})
+		if due["a"] != 0 || due["timer"] != 2*time.Second {
+			t.Errorf("due %v, want a at once and the timer after 2 s", due)
+		}
+		finish <- errors.New("broken")
+		finish <- errors.New("broken")
+		finish <- nil
+		synctest.Wait()
+		if a, waits := l.Failures("a"), l.Failures("waits"); a != 1 || waits != 0 {
+			t.Errorf("%d failures of a and %d of the key that waited, want 1 and 0", a, waits)
+		}
+	})
+}
