@@ -96,15 +96,7 @@ func NewSigner(env *framework.Env) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Signer) Run(ctx context.Context, ready func()) error {
-	return runWith(ctx, ready, c.loop, c.informers...)
-}
-
-func runWith(ctx context.Context, ready func(), loop *framework.Loop[framework.Key], own ...*client.Informers) error {
-	for _, f := range own {
-		f.StartWithContext(ctx)
-		defer f.Shutdown()
-	}
-	return loop.Run(ctx, ready)
+	return c.loop.RunWith(ctx, ready, c.informers...)
 }
 
 func (c *Signer) sync(ctx context.Context, key framework.Key) error {
@@ -228,7 +220,7 @@ func NewCleaner(env *framework.Env) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Cleaner) Run(ctx context.Context, ready func()) error {
-	return runWith(ctx, ready, c.loop, c.informers)
+	return c.loop.RunWith(ctx, ready, c.informers)
 }
 
 func (c *Cleaner) sync(ctx context.Context, key framework.Key) error {

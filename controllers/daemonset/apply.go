@@ -5,12 +5,9 @@ package daemonset
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,18 +97,4 @@ func (c *Controller) remove(ctx context.Context, snap snapshot, v podDeletion) e
 	c.expect.DeletionObserved(snap.set.UID, pod.UID)
 	c.env.Events.Eventf(snap.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
-}
-
-// writeStatus writes st if it differs from the set's status. A conflict causes a retry with the newer set.
-func (c *Controller) writeStatus(ctx context.Context, set *appsv1.DaemonSet, st appsv1.DaemonSetStatus) error {
-	if equality.Semantic.DeepEqual(set.Status, st) {
-		return nil
-	}
-	next := *set // a shallow copy: the rest is only encoded
-	next.Status = st
-	_, err := c.env.Client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	if err == nil || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("write status: %w", err)
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -35,7 +34,6 @@ type Controller struct {
 	loop    *framework.Loop[framework.Key]
 	expect  *framework.Expectations
 	owners  *framework.Owners[*appsv1.DaemonSet, *corev1.Pod]
-	sets    appslisters.DaemonSetLister
 	nodes   corelisters.NodeLister
 	pods    cache.Indexer
 	history *history.Manager
@@ -58,18 +56,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 	controller := &Controller{
 		env:     env,
 		expect:  framework.NewExpectations(),
-		sets:    sets.Lister(),
 		nodes:   nodes.Lister(),
 		pods:    pods.GetIndexer(),
 		history: keeper,
 		own:     framework.PodOwnership(env, gvk, live),
 	}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
-	controller.owners, err = framework.WatchOwners(controller.loop, sets.Informer(),
+	controller.owners, err = framework.WatchOwners(env, controller.loop, sets.Informer(),
 		pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
 			Kind:        gvk.Kind,
-			Get:         controller.cached,
-			All:         controller.all,
 			Expect:      controller.expect,
 			StatusDelay: statusDelay,
 			Selector:    func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
@@ -95,27 +90,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) cached(namespace, name string) (*appsv1.DaemonSet, bool) {
-	set, err := c.sets.DaemonSets(namespace).Get(name)
-	return set, err == nil
-}
-
 // statusDelay spreads the passes over a set on thousands of nodes to a few per second.
 func statusDelay(set *appsv1.DaemonSet) time.Duration {
 	return time.Duration(min(set.Status.DesiredNumberScheduled/50, 100)) * time.Millisecond
 }
 
-// all are the sets of a namespace; "": all namespaces.
-func (c *Controller) all(namespace string) []*appsv1.DaemonSet {
-	sets, err := c.sets.DaemonSets(namespace).List(labels.Everything())
-	if err != nil {
-		c.env.Log.Warn("list daemon sets", "controller", c.env.Name, "err", err)
-	}
-	return sets
-}
-
 func (c *Controller) nodeAdded(n *corev1.Node) {
-	for _, set := range c.all("") {
+	for _, set := range c.owners.All("") {
 		if run, _ := newNodeFit(set).shouldRun(n); run {
 			c.owners.EnqueueDelayed(set)
 		}
@@ -128,7 +109,7 @@ func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
 		old.UID == cur.UID {
 		return
 	}
-	for _, set := range c.all("") {
+	for _, set := range c.owners.All("") {
 		f := newNodeFit(set)
 		runs, stays := f.shouldRun(old)
 		if run, stay := f.shouldRun(cur); run != runs || stay != stays || old.UID != cur.UID {
@@ -138,32 +119,25 @@ func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
 }
 
 func (c *Controller) nodeDeleted(*corev1.Node) {
-	for _, set := range c.all("") {
+	for _, set := range c.owners.All("") {
 		c.owners.EnqueueDelayed(set)
 	}
 }
 
 // sync is one pass over one set.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	_, err := c.owners.Pass(key, func(set *appsv1.DaemonSet, sel labels.Selector) error {
+		if c.env.SelectsAll(set, "daemon set", set.Spec.Selector) || set.DeletionTimestamp != nil {
+			return nil // the garbage collector deletes the pods and revisions of a deleted set
+		}
+		return c.pass(ctx, key, set, sel)
+	})
+	return err
+}
+
+func (c *Controller) pass(ctx context.Context, key framework.Key, set *appsv1.DaemonSet, sel labels.Selector) error {
 	begin := time.Now()
-	set, ok := c.cached(key.Namespace, key.Name)
-	if !ok {
-		return nil
-	}
-	defer c.owners.Done(set)
-	if s := set.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		c.env.Events.Eventf(set, corev1.EventTypeWarning, "SelectingAll",
-			"This daemon set is selecting all pods. A non-empty selector is required.")
-		return nil
-	}
-	if set.DeletionTimestamp != nil {
-		return nil // the garbage collector deletes its pods and revisions
-	}
-	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // retrying does not help
-	}
+	var err error
 	snap := snapshot{set: set, expectationsSatisfied: c.expect.Satisfied(set.UID), now: begin}
 	snap.backoffLeft = func(node string) time.Duration { return c.backoff.remaining(backoffKeyOf(set, node), begin) }
 	if snap.nodes, err = c.nodes.List(labels.Everything()); err != nil {
@@ -186,7 +160,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	snap.collisions = state.Collisions
 	p := decide(snap)
 	failure := c.act(ctx, key, snap, p)
-	if err := c.writeStatus(ctx, set, status(snap, p)); err != nil {
+	if err := framework.UpdateStatus(ctx, c.env.Client.AppsV1().DaemonSets(set.Namespace), set, statusOf,
+		status(snap, p)); err != nil {
 		return errors.Join(failure, err)
 	}
 	if p.next > 0 {
@@ -194,6 +169,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	return errors.Join(failure, c.truncate(ctx, snap, state))
 }
+
+func statusOf(set *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &set.Status }
 
 // hashOf is the hash label of a revision's pods.
 func hashOf(r *appsv1.ControllerRevision) string {
@@ -209,15 +186,7 @@ func backoffKeyOf(set *appsv1.DaemonSet, node string) backoffKey {
 
 // claim returns the set's pods after adoption and release.
 func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet, sel labels.Selector) ([]*corev1.Pod, error) {
-	mine, err := framework.PodsOf(c.pods, set.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := framework.Orphans(c.pods, set.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	mine, adopted, err := c.own.ClaimObjects(ctx, set, sel, append(mine, orphans...))
+	mine, adopted, err := c.own.ClaimCached(ctx, c.pods, set, sel, nil)
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
 	}

@@ -16,9 +16,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -33,14 +31,13 @@ var gvk = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 // Controller handles all Deployments.
 type Controller struct {
-	env         *framework.Env
-	loop        *framework.Loop[framework.Key]
-	deployments appslisters.DeploymentLister
-	setLister   appslisters.ReplicaSetLister
-	sets        cache.Indexer
-	pods        cache.Indexer
-	owners      *framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]
-	own         framework.Ownership[*appsv1.ReplicaSet]
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	setLister appslisters.ReplicaSetLister
+	sets      cache.Indexer
+	pods      cache.Indexer
+	owners    *framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]
+	own       framework.Ownership[*appsv1.ReplicaSet]
 }
 
 // New builds the controller and registers handlers with env's informers.
@@ -49,11 +46,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	sets := shared.ReplicaSets().Informer()
 	controller := &Controller{
-		env:         env,
-		deployments: shared.Deployments().Lister(),
-		setLister:   shared.ReplicaSets().Lister(),
-		sets:        sets.GetIndexer(),
-		pods:        pods.GetIndexer(),
+		env:       env,
+		setLister: shared.ReplicaSets().Lister(),
+		sets:      sets.GetIndexer(),
+		pods:      pods.GetIndexer(),
 	}
 	controller.own = framework.Ownership[*appsv1.ReplicaSet]{
 		Owner: gvk,
@@ -68,11 +64,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	var err error
-	controller.owners, err = framework.WatchOwners(controller.loop, shared.Deployments().Informer(),
+	controller.owners, err = framework.WatchOwners(env, controller.loop, shared.Deployments().Informer(),
 		sets, framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]{
 			Kind:     gvk.Kind,
-			Get:      controller.cached,
-			All:      controller.all,
 			Selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
 		})
 	err = errors.Join(
@@ -89,19 +83,6 @@ func New(env *framework.Env) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
-
-func (c *Controller) cached(namespace, name string) (*appsv1.Deployment, bool) {
-	d, err := c.deployments.Deployments(namespace).Get(name)
-	return d, err == nil
-}
-
-func (c *Controller) all(namespace string) []*appsv1.Deployment {
-	all, err := c.deployments.Deployments(namespace).List(labels.Everything())
-	if err != nil {
-		c.env.Log.Warn("list deployments", "controller", c.env.Name, "err", err)
-	}
-	return all
-}
 
 // podDeleted is for Recreate, which waits for the last old pod.
 func (c *Controller) podDeleted(p *corev1.Pod) {
@@ -121,16 +102,8 @@ func (c *Controller) podDeleted(p *corev1.Pod) {
 // sync is one pass over one Deployment.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
-	deployment, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if s := deployment.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		c.env.Events.Eventf(deployment, corev1.EventTypeWarning, "SelectingAll",
-			"This deployment is selecting all pods. A non-empty selector is required.")
+	deployment, ok := c.owners.Get(key.Namespace, key.Name)
+	if !ok || c.env.SelectsAll(deployment, "deployment", deployment.Spec.Selector) {
 		return nil
 	}
 	sets, err := c.claim(ctx, deployment)
@@ -180,19 +153,7 @@ func (c *Controller) claim(ctx context.Context, deployment *appsv1.Deployment) (
 	if err != nil {
 		return nil, fmt.Errorf("selector: %w", err)
 	}
-	var all []*appsv1.ReplicaSet
-	for _, at := range []string{string(deployment.UID), framework.OrphanKey(deployment.Namespace)} {
-		objs, err := c.sets.ByIndex(framework.ByController, at)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range objs {
-			if rs, ok := o.(*appsv1.ReplicaSet); ok {
-				all = append(all, rs)
-			}
-		}
-	}
-	mine, adopted, err := c.own.ClaimObjects(ctx, deployment, sel, all)
+	mine, adopted, err := c.own.ClaimCached(ctx, c.sets, deployment, sel, nil)
 	if err == nil && len(adopted) > 0 {
 		// The informer will show the adopted sets and trigger the next pass; deciding without them could create a
 		// duplicate.

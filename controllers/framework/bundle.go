@@ -2,7 +2,10 @@
 
 package framework
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // Bundle returns the current CA bundle, and a channel that is closed when it changes; nil: it does not change. A nil
 // Bundle is empty.
@@ -22,19 +25,28 @@ func (b Bundle) PEM() []byte {
 	return pem
 }
 
-// Follow calls do after each change until ctx ends.
-func (b Bundle) Follow(ctx context.Context, do func()) {
+// While returns what run returns, and calls changed after each change of the bundle meanwhile.
+func (b Bundle) While(ctx context.Context, changed func(), run func() error) error {
 	if b == nil {
-		return
+		return run()
 	}
-	_, changed := b()
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	following.Go(func() { b.follow(ctx, changed) })
+	return run()
+}
+
+func (b Bundle) follow(ctx context.Context, changed func()) {
+	_, next := b()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-changed:
+		case <-next:
 		}
-		_, changed = b()
-		do()
+		_, next = b()
+		changed()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Claims groups objects by what their owner should do with them.
@@ -72,6 +74,25 @@ func PodOwnership(env *Env, owner schema.GroupVersionKind, live func(
 			return err
 		},
 	}
+}
+
+// ClaimCached calls ClaimObjects for the objects of owner, and of no controller, in a cache with the index
+// ByController. keep selects among them; nil: all.
+func (o Ownership[T]) ClaimCached(
+	ctx context.Context, cached cache.Indexer, owner metav1.Object, selector labels.Selector, keep func(T) bool,
+) (mine, adopted []T, err error) {
+	var all []T
+	for _, at := range []string{string(owner.GetUID()), OrphanKey(owner.GetNamespace())} {
+		objs, err := byIndex[T](cached, ByController, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, objs...)
+	}
+	if keep != nil {
+		all = slices.DeleteFunc(all, func(obj T) bool { return !keep(obj) })
+	}
+	return o.ClaimObjects(ctx, owner, selector, all)
 }
 
 // ClaimObjects executes what Claim decides about objs. It returns the objects that owner controlled before, and the

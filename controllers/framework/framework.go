@@ -16,6 +16,9 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -126,3 +129,13 @@ func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.DoneChecker, e
 
 // Reader is ListClient, or Client.
 func (e *Env) Reader() *client.Client { return cmp.Or(e.ListClient, e.Client) }
+
+// SelectsAll reports whether a workload's selector is empty, which is an error of its author, and emits an event.
+func (e *Env) SelectsAll(workload runtime.Object, kind string, s *metav1.LabelSelector) bool {
+	if s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+		return false
+	}
+	e.Events.Eventf(workload, corev1.EventTypeWarning, "SelectingAll",
+		"This %s is selecting all pods. A non-empty selector is required.", kind)
+	return true
+}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson/client"
 	"keelson/lib/keyed"
 )
 
@@ -98,6 +99,15 @@ func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	return l.queue.Run(ctx)
+}
+
+// RunWith is Run with informers of the controller's own, which end with the loop.
+func (l *Loop[K]) RunWith(ctx context.Context, ready func(), own ...*client.Informers) error {
+	for _, informers := range own {
+		informers.StartWithContext(ctx)
+		defer informers.Shutdown()
+	}
+	return l.Run(ctx, ready)
 }
 
 // pass measures one sync.

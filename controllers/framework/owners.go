@@ -17,11 +17,9 @@ import (
 type Owners[O, T metav1.Object] struct {
 	// Kind of the owners in owner references.
 	Kind string
-	// Get reads an owner from the cache.
-	Get func(namespace, name string) (O, bool)
-	// All lists the owners of a namespace in the cache.
-	All func(namespace string) []O
-	// Selector is the owner's selector for adoption; nil: no adoption.
+	// Of converts an object of the owners' informer to an owner; nil: it is one.
+	Of func(obj any) (O, bool)
+	// Selector is the owner's selector for adoption.
 	Selector func(O) *metav1.LabelSelector
 	// Expect holds the expectations; may be nil.
 	Expect *Expectations
@@ -32,14 +30,24 @@ type Owners[O, T metav1.Object] struct {
 	// WithoutOwner is called for an object in deletion, or deleted, without an owner in the cache; may be nil.
 	WithoutOwner func(T)
 
-	loop *Loop[Key]
+	env   *Env
+	loop  *Loop[Key]
+	cache cache.Indexer // of owners
 }
 
 // WatchOwners registers w with the informers of the owners and of the owned objects. The loop's keys are owners.
 func WatchOwners[O, T metav1.Object](
-	l *Loop[Key], owners, owned cache.SharedInformer, w Owners[O, T],
+	env *Env, l *Loop[Key], owners cache.SharedIndexInformer, owned cache.SharedInformer, w Owners[O, T],
 ) (*Owners[O, T], error) {
+	w.env = env
 	w.loop = l
+	w.cache = owners.GetIndexer()
+	if w.Of == nil {
+		w.Of = func(obj any) (O, bool) {
+			owner, ok := obj.(O)
+			return owner, ok
+		}
+	}
 	if w.Expect == nil {
 		w.Expect = NewExpectations()
 	}
@@ -47,6 +55,45 @@ func WatchOwners[O, T metav1.Object](
 		On(l, owners, Handlers[metav1.Object]{Add: w.ownerAdded, Update: w.ownerUpdated, Delete: w.ownerDeleted}),
 		On(l, owned, Handlers[T]{Add: w.added, Update: w.updated, Delete: w.deleted}),
 	)
+}
+
+// Get reads an owner from the cache.
+func (w *Owners[O, T]) Get(namespace, name string) (owner O, ok bool) {
+	obj, ok, err := w.cache.GetByKey(cache.ObjectName{Namespace: namespace, Name: name}.String())
+	if err != nil || !ok {
+		return owner, false
+	}
+	return w.Of(obj)
+}
+
+// All lists the owners of a namespace in the cache; "": of all namespaces.
+func (w *Owners[O, T]) All(namespace string) []O {
+	var out []O
+	// There is no error: the cache has the index of namespaces.
+	_ = cache.ListAllByNamespace(w.cache, namespace, labels.Everything(), func(obj any) {
+		if owner, ok := w.Of(obj); ok {
+			out = append(out, owner)
+		}
+	})
+	return out
+}
+
+// Pass calls pass with the owner of key and its selector, if the owner is in the cache. Expectations that are left
+// afterwards are looked after. Without a valid selector there is no pass, because retrying does not help.
+func (w *Owners[O, T]) Pass(
+	key Key, pass func(owner O, selector labels.Selector) error,
+) (found bool, err error) {
+	owner, ok := w.Get(key.Namespace, key.Name)
+	if !ok {
+		return false, nil
+	}
+	defer w.done(owner)
+	selector, err := metav1.LabelSelectorAsSelector(w.Selector(owner))
+	if err != nil {
+		w.env.Log.Warn("invalid selector", "controller", w.env.Name, "key", key.String(), "err", err)
+		return true, nil
+	}
+	return true, pass(owner, selector)
 }
 
 func (w *Owners[O, T]) ownerAdded(owner metav1.Object) { w.loop.Add(KeyOf(owner)) }
@@ -63,9 +110,9 @@ func (w *Owners[O, T]) ownerDeleted(owner metav1.Object) {
 	w.ownerAdded(owner)
 }
 
-// Done is called at the end of a pass over owner: if it was deleted meanwhile, its expectations are removed; else
+// done ends a pass over owner: if it was deleted meanwhile, its expectations are removed; else
 // another pass is scheduled for when the expectations expire.
-func (w *Owners[O, T]) Done(owner O) {
+func (w *Owners[O, T]) done(owner O) {
 	if cur, ok := w.Get(owner.GetNamespace(), owner.GetName()); !ok || cur.GetUID() != owner.GetUID() {
 		w.Expect.DeleteExpectations(owner.GetUID())
 		return

@@ -49,28 +49,17 @@ func wire(t *testing.T) *wired {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.passes = append(w.passes, key.Name)
-			if rs, err := sets.Lister().ReplicaSets(key.Namespace).Get(key.Name); err == nil {
-				w.owners.Done(rs)
+			if _, err := w.owners.Pass(key, func(*appsv1.ReplicaSet, labels.Selector) error { return nil }); err != nil {
+				return err
 			}
 			return nil
 		})
 		var err error
-		w.owners, err = framework.WatchOwners(loop, sets.Informer(),
+		w.owners, err = framework.WatchOwners(env, loop, sets.Informer(),
 			pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-				Kind:     "ReplicaSet",
-				Expect:   w.expect,
-				Finished: podkind.Terminal,
-				Get: func(ns, name string) (*appsv1.ReplicaSet, bool) {
-					rs, err := sets.Lister().ReplicaSets(ns).Get(name)
-					return rs, err == nil
-				},
-				All: func(ns string) []*appsv1.ReplicaSet {
-					all, err := sets.Lister().ReplicaSets(ns).List(labels.Everything())
-					if err != nil {
-						t.Error(err)
-					}
-					return all
-				},
+				Kind:         "ReplicaSet",
+				Expect:       w.expect,
+				Finished:     podkind.Terminal,
 				Selector:     func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
 				StatusDelay:  func(*appsv1.ReplicaSet) time.Duration { return 10 * time.Second },
 				WithoutOwner: func(p *corev1.Pod) { w.strangers = append(w.strangers, p.Name) },

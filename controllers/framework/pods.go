@@ -56,29 +56,24 @@ func IndexByNode(obj any) ([]string, error) {
 
 // PodsOf returns the pods whose controller has this UID.
 func PodsOf(ix cache.Indexer, owner types.UID) ([]*corev1.Pod, error) {
-	return podsByIndex(ix, ByController, string(owner))
-}
-
-// Orphans returns the pods of a namespace that have no controller.
-func Orphans(ix cache.Indexer, namespace string) ([]*corev1.Pod, error) {
-	return podsByIndex(ix, ByController, OrphanKey(namespace))
+	return byIndex[*corev1.Pod](ix, ByController, string(owner))
 }
 
 // PodsOn returns the pods bound to a node.
 func PodsOn(ix cache.Indexer, node string) ([]*corev1.Pod, error) {
-	return podsByIndex(ix, ByNode, node)
+	return byIndex[*corev1.Pod](ix, ByNode, node)
 }
 
-func podsByIndex(ix cache.Indexer, index, value string) ([]*corev1.Pod, error) {
+func byIndex[T any](ix cache.Indexer, index, value string) ([]T, error) {
 	objs, err := ix.ByIndex(index, value)
 	if err != nil {
 		return nil, err
 	}
-	pods := make([]*corev1.Pod, 0, len(objs))
-	for _, o := range objs {
-		if p, ok := o.(*corev1.Pod); ok {
-			pods = append(pods, p)
+	out := make([]T, 0, len(objs))
+	for _, obj := range objs {
+		if o, ok := obj.(T); ok {
+			out = append(out, o)
 		}
 	}
-	return pods, nil
+	return out, nil
 }

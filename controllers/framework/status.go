@@ -23,6 +23,22 @@ type StatusObject[T any] interface {
 	DeepCopy() T
 }
 
+// UpdateStatus is WriteStatus without the retry: a conflict is an error, so that the next pass sees the newer object.
+func UpdateStatus[T StatusObject[T], S any](ctx context.Context, client StatusClient[T], obj T, status func(
+	T,
+) *S, want S,
+) error {
+	if equality.Semantic.DeepEqual(*status(obj), want) {
+		return nil
+	}
+	next := obj.DeepCopy()
+	*status(next) = want
+	if _, err := client.UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
 // WriteStatus writes want as the status of obj, which is not modified; status returns the status field of an object. If
 // obj has that status already, nothing is written. After a conflict it retries once with the server's version of the
 // same object. That overwrites concurrent changes, so it is only for kinds whose status has one writer.

@@ -347,15 +347,7 @@ func (c *Controller) run(ctx context.Context, key framework.Key, job *batchv1.Jo
 
 // claim returns the job's pods after adoption and release.
 func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selector) ([]*corev1.Pod, error) {
-	mine, err := framework.PodsOf(c.pods, j.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := framework.Orphans(c.pods, j.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	mine, adopted, err := c.own.ClaimObjects(ctx, j, sel, append(mine, orphans...))
+	mine, adopted, err := c.own.ClaimCached(ctx, c.pods, j, sel, nil)
 	for _, p := range adopted {
 		if !tracked(p) {
 			p = p.DeepCopy()

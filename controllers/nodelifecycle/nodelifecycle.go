@@ -113,9 +113,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	c.leases.StartWithContext(ctx)
-	defer c.leases.Shutdown()
-	return c.loop.Run(ctx, ready)
+	return c.loop.RunWith(ctx, ready, c.leases)
 }
 
 func (c *Controller) nodeAdded(n *corev1.Node) {

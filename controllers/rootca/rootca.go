@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,14 +76,7 @@ func New(env *framework.Env, bundle framework.Bundle) (framework.Controller, err
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	c.own.StartWithContext(ctx)
-	defer c.own.Shutdown()
-	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	defer following.Wait()
-	defer cancel()
-	following.Go(func() { c.bundle.Follow(ctx, c.enqueueAll) })
-	return c.loop.Run(ctx, ready)
+	return c.bundle.While(ctx, c.enqueueAll, func() error { return c.loop.RunWith(ctx, ready, c.own) })
 }
 
 // enqueueAll checks every namespace again, because the bundle has changed.

@@ -10,9 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -288,18 +286,4 @@ func (a *executor) foreignOwnerEvent(claim string) {
 	a.env.Events.Eventf(a.s.set, corev1.EventTypeWarning, "ConflictingController",
 		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention "+
 			"policy is ignored for this claim", claim)
-}
-
-// writeStatus writes st if it differs from the set's status. A conflict causes a retry with the newer set.
-func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, st appsv1.StatefulSetStatus) error {
-	if equality.Semantic.DeepEqual(set.Status, st) {
-		return nil
-	}
-	next := *set // a shallow copy: the rest is only encoded
-	next.Status = st
-	_, err := c.env.Client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	if err == nil || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("write status: %w", err)
 }

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -44,7 +42,6 @@ type Controller struct {
 	loop    *framework.Loop[framework.Key]
 	expect  *framework.Expectations
 	owners  *framework.Owners[*appsv1.StatefulSet, *corev1.Pod]
-	sets    appslisters.StatefulSetLister
 	pods    cache.Indexer
 	claims  corelisters.PersistentVolumeClaimLister
 	history *history.Manager
@@ -66,18 +63,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 	controller := &Controller{
 		env:     env,
 		expect:  framework.NewExpectations(),
-		sets:    sets.Lister(),
 		pods:    pods.GetIndexer(),
 		claims:  claims.Lister(),
 		history: keeper,
 		own:     framework.PodOwnership(env, gvk, live),
 	}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
-	controller.owners, err = framework.WatchOwners(controller.loop, sets.Informer(),
+	controller.owners, err = framework.WatchOwners(env, controller.loop, sets.Informer(),
 		pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
 			Kind:         gvk.Kind,
-			Get:          controller.cached,
-			All:          controller.all,
 			Expect:       controller.expect,
 			StatusDelay:  statusDelay,
 			WithoutOwner: controller.podNameReleased,
@@ -103,19 +97,6 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) cached(namespace, name string) (*appsv1.StatefulSet, bool) {
-	set, err := c.sets.StatefulSets(namespace).Get(name)
-	return set, err == nil
-}
-
-func (c *Controller) all(namespace string) []*appsv1.StatefulSet {
-	sets, err := c.sets.StatefulSets(namespace).List(labels.Everything())
-	if err != nil {
-		c.env.Log.Warn("list stateful sets", "controller", c.env.Name, "err", err)
-	}
-	return sets
-}
-
 // statusDelay spreads the passes over a set with thousands of pods to a few per second.
 func statusDelay(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(min(replicas(set)/50, 100)) * time.Millisecond
@@ -124,7 +105,7 @@ func statusDelay(set *appsv1.StatefulSet) time.Duration {
 // podNameReleased handles the deletion of a pod without a set: a pod of a set may wait for its name.
 func (c *Controller) podNameReleased(p *corev1.Pod) {
 	if name, n := parseOrdinal(p.Name); n >= 0 {
-		if set, ok := c.cached(p.Namespace, name); ok {
+		if set, ok := c.owners.Get(p.Namespace, name); ok {
 			c.loop.Add(framework.KeyOf(set))
 		}
 	}
@@ -136,7 +117,7 @@ func (c *Controller) claimDeleted(claim *corev1.PersistentVolumeClaim) {
 	if n < 0 {
 		return
 	}
-	for _, set := range c.all(claim.Namespace) {
+	for _, set := range c.owners.All(claim.Namespace) {
 		if len(set.Spec.VolumeClaimTemplates) > 0 && strings.HasSuffix(rest, "-"+set.Name) {
 			c.loop.Add(framework.KeyOf(set))
 		}
@@ -152,25 +133,24 @@ func (c *Controller) claimReleased(old, cur *corev1.PersistentVolumeClaim) {
 
 // sync is one pass over one set.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	begin := time.Now()
-	set, ok := c.cached(key.Namespace, key.Name)
-	if !ok {
+	found, err := c.owners.Pass(key, func(set *appsv1.StatefulSet, sel labels.Selector) error {
+		return c.pass(ctx, key, set, sel)
+	})
+	if !found {
 		metrics().forget(key.Namespace, key.Name)
-		return nil
 	}
-	defer c.owners.Done(set)
-	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // retrying does not help
-	}
+	return err
+}
+
+func (c *Controller) pass(ctx context.Context, key framework.Key, set *appsv1.StatefulSet, sel labels.Selector) error {
+	var err error
 	snap := snapshot{
 		set: set,
 		claim: func(name string) *corev1.PersistentVolumeClaim {
 			return c.cachedClaim(set.Namespace, name)
 		},
 		expectationsSatisfied: c.expect.Satisfied(set.UID),
-		now:                   begin,
+		now:                   time.Now(),
 	}
 	if snap.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
@@ -182,7 +162,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	metrics().set(snap)
 	p := decide(snap)
 	failure := c.act(ctx, key, snap, p, revisions)
-	if err := c.writeStatus(ctx, set, status(snap)); err != nil {
+	if err := framework.UpdateStatus(ctx, c.env.Client.AppsV1().StatefulSets(set.Namespace), set, statusOf,
+		status(snap)); err != nil {
 		return errors.Join(failure, err)
 	}
 	if p.next > 0 {
@@ -191,21 +172,14 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return errors.Join(failure, c.truncate(ctx, snap, revisions))
 }
 
+func statusOf(set *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &set.Status }
+
 // claim returns the set's pods after adoption and release. Pods with other names are ignored.
 func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, sel labels.Selector) ([]*corev1.Pod, error) {
-	mine, err := framework.PodsOf(c.pods, set.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := framework.Orphans(c.pods, set.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	all := slices.DeleteFunc(append(mine, orphans...), func(p *corev1.Pod) bool {
+	mine, adopted, err := c.own.ClaimCached(ctx, c.pods, set, sel, func(p *corev1.Pod) bool {
 		name, n := parseOrdinal(p.Name)
-		return n < 0 || name != set.Name
+		return n >= 0 && name == set.Name
 	})
-	mine, adopted, err := c.own.ClaimObjects(ctx, set, sel, all)
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
 	}

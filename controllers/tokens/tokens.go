@@ -11,7 +11,6 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,14 +69,7 @@ func New(env *framework.Env, key func() crypto.Signer, ca framework.Bundle) (fra
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	c.informers.StartWithContext(ctx)
-	defer c.informers.Shutdown()
-	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	defer following.Wait()
-	defer cancel()
-	following.Go(func() { c.ca.Follow(ctx, c.enqueueAll) })
-	return c.loop.Run(ctx, ready)
+	return c.ca.While(ctx, c.enqueueAll, func() error { return c.loop.RunWith(ctx, ready, c.informers) })
 }
 
 // enqueueAll checks every secret again, because the bundle has changed.

@@ -238,19 +238,7 @@ func (k *Manager) Truncate(ctx context.Context, s *State, limit int, live func(*
 
 // claim returns owner's revisions after adoption and release.
 func (k *Manager) claim(ctx context.Context, owner Owner) ([]*appsv1.ControllerRevision, error) {
-	var all []*appsv1.ControllerRevision
-	for _, at := range []string{string(owner.GetUID()), framework.OrphanKey(owner.GetNamespace())} {
-		objs, err := k.informer.GetIndexer().ByIndex(framework.ByController, at)
-		if err != nil {
-			return nil, err
-		}
-		for _, obj := range objs {
-			if r, ok := obj.(*appsv1.ControllerRevision); ok {
-				all = append(all, r)
-			}
-		}
-	}
-	mine, adopted, err := k.own.ClaimObjects(ctx, owner.Object, owner.Selector, all)
+	mine, adopted, err := k.own.ClaimCached(ctx, k.informer.GetIndexer(), owner.Object, owner.Selector, nil)
 	if err != nil {
 		return nil, fmt.Errorf("revisions: %w", err)
 	}

@@ -9,7 +9,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -79,11 +78,13 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	}
 	controller.pods = pods.GetIndexer()
 	var err error
-	controller.owners, err = framework.WatchOwners(controller.loop, kind.Informer(),
+	controller.owners, err = framework.WatchOwners(env, controller.loop, kind.Informer(),
 		pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-			Kind:        controller.gvk.Kind,
-			Get:         controller.cached,
-			All:         controller.all,
+			Kind: controller.gvk.Kind,
+			Of: func(obj any) (*appsv1.ReplicaSet, bool) {
+				set := kind.Of(obj)
+				return set, set != nil
+			},
 			Expect:      controller.expect,
 			StatusDelay: statusDelay,
 			Finished:    podkind.Terminal,
@@ -95,28 +96,6 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// cached returns the set from the informer's cache.
-func (c *Controller) cached(namespace, name string) (*appsv1.ReplicaSet, bool) {
-	obj, ok, err := c.kind.Informer().GetIndexer().GetByKey(framework.Key{Namespace: namespace, Name: name}.String())
-	if err != nil || !ok {
-		return nil, false
-	}
-	set := c.kind.Of(obj)
-	return set, set != nil
-}
-
-func (c *Controller) all(namespace string) []*appsv1.ReplicaSet {
-	objs, err := c.kind.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	if err != nil {
-		return nil
-	}
-	sets := make([]*appsv1.ReplicaSet, len(objs))
-	for i, obj := range objs {
-		sets[i] = c.kind.Of(obj)
-	}
-	return sets
-}
-
 // statusDelay delays passes that only count pods: a set of thousands is counted a few times per second, a small one at
 // once.
 func statusDelay(set *appsv1.ReplicaSet) time.Duration {
@@ -125,18 +104,18 @@ func statusDelay(set *appsv1.ReplicaSet) time.Duration {
 
 // sync is one pass over one set.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	begin := time.Now()
-	set, ok := c.cached(key.Namespace, key.Name)
-	if !ok {
+	found, err := c.owners.Pass(key, func(set *appsv1.ReplicaSet, sel labels.Selector) error {
+		return c.pass(ctx, key, set, sel)
+	})
+	if !found {
 		c.setFirstBatch(key, 0)
-		return nil
 	}
-	defer c.owners.Done(set)
-	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
-		return nil // retrying does not help
-	}
+	return err
+}
+
+func (c *Controller) pass(ctx context.Context, key framework.Key, set *appsv1.ReplicaSet, sel labels.Selector) error {
+	begin := time.Now()
+	var err error
 	snap := snapshot{
 		set:                   set,
 		expectationsSatisfied: c.expect.Satisfied(set.UID),
@@ -163,16 +142,9 @@ func statusOf(set *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &set.Sta
 
 // claim returns the set's pods after adoption and release.
 func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labels.Selector) ([]*corev1.Pod, error) {
-	mine, err := framework.PodsOf(c.pods, set.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := framework.Orphans(c.pods, set.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	orphans = slices.DeleteFunc(orphans, func(p *corev1.Pod) bool { return !podkind.Active(p) })
-	mine, adopted, err := c.own.ClaimObjects(ctx, set, sel, append(mine, orphans...))
+	mine, adopted, err := c.own.ClaimCached(ctx, c.pods, set, sel, func(p *corev1.Pod) bool {
+		return podkind.Active(p) || metav1.GetControllerOfNoCopy(p) != nil // finished pods are not adopted
+	})
 	return append(mine, adopted...), err
 }
 
