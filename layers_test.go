@@ -87,6 +87,15 @@ var inside = map[string]map[string][]string{
 		},
 		"clustertest": {""},
 	},
+	"timeline": {
+		"story":     {},        // marks -> steps, pure
+		"ledger":    {"story"}, // keeps marks
+		"text":      {"story"}, // steps -> words
+		"cause":     {},
+		"packet":    {},
+		"ask":       {"ledger", "story", "text"},
+		"storytest": {},
+	},
 }
 
 // testImports are the further imports that _test.go files may make.

@@ -16,7 +16,7 @@ import (
 	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/lib/log"
-	"keelson/timeline"
+	"keelson/timeline/text"
 )
 
 func logsCommand(std Stdio) *cobra.Command {
@@ -60,13 +60,13 @@ func logsCommand(std Stdio) *cobra.Command {
 		}
 		path := datadir.Dir(*dir).Log()
 		err := log.Read(command.Context(), path, query, func(l log.Line) error {
-			text := l.Raw
+			line := l.Raw
 			if format == "json" {
-				text = string(l.JSON())
+				line = string(l.JSON())
 			} else if width := columnsOf(std.Out); width > 0 {
-				text = strings.Join(timeline.Fold(text, width, "    "), "\n")
+				line = strings.Join(text.Fold(line, width, "    "), "\n")
 			}
-			_, err := fmt.Fprintln(std.Out, text)
+			_, err := fmt.Fprintln(std.Out, line)
 			return err
 		})
 		switch {

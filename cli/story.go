@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/api/decisions"
-	"keelson/timeline"
+	"keelson/timeline/ledger"
+	"keelson/timeline/story"
+	"keelson/timeline/text"
 )
 
 // storyFlags are shared by timeline and why.
@@ -143,7 +145,7 @@ func (f *storyFlags) unknown(ctx context.Context, name string, cause error) erro
 	}
 	return fmt.Errorf("the steps of pod %s/%s are not remembered: it was made at %s, before this server started or "+
 		"more than %d pods ago",
-		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), timeline.DefaultLimit)
+		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), ledger.DefaultLimit)
 }
 
 // storyTypes are the types that have stories.
@@ -175,9 +177,9 @@ func timelineCommand(std Stdio) *cobra.Command {
 		if follow && len(objects) > 1 {
 			return fmt.Errorf("--follow follows one object, not %d", len(objects))
 		}
-		render := timeline.Render
+		render := text.Render
 		if steps {
-			render = timeline.RenderSteps
+			render = text.RenderSteps
 		}
 		return each(std, objects, f.output, func(object string) error {
 			return f.tell(command.Context(), object, follow, render, std)
@@ -189,7 +191,7 @@ func timelineCommand(std Stdio) *cobra.Command {
 // tell prints the story of one object.
 func (f *storyFlags) tell(
 	ctx context.Context, object string, follow bool,
-	render func(io.Writer, *timeline.Story, bool, int), std Stdio,
+	render func(io.Writer, *story.Story, bool, int), std Stdio,
 ) error {
 	name, owned, err := f.target(ctx, object)
 	if err != nil {
@@ -205,7 +207,7 @@ func (f *storyFlags) tell(
 		_, err := io.Copy(std.Out, body)
 		return err
 	}
-	return printStories(ctx, body, std.Out, func(out io.Writer, s *timeline.Story, color bool, width int) {
+	return printStories(ctx, body, std.Out, func(out io.Writer, s *story.Story, color bool, width int) {
 		s.Waits = f.waits(ctx, s)
 		f.dated(ctx, s)
 		render(out, s, color, width)
@@ -228,7 +230,7 @@ func (f *storyFlags) openTimeline(
 	case err != nil || !follow:
 		return body, err
 	default:
-		var first timeline.Story
+		var first story.Story
 		err := json.NewDecoder(body).Decode(&first)
 		_ = body.Close() // the first request only checks
 		if err != nil {
@@ -243,7 +245,7 @@ func (f *storyFlags) openTimeline(
 }
 
 // dated sets when the pod of a partial story was created, if the API tells.
-func (f *storyFlags) dated(ctx context.Context, s *timeline.Story) {
+func (f *storyFlags) dated(ctx context.Context, s *story.Story) {
 	if !s.Partial {
 		return
 	}
@@ -256,7 +258,7 @@ func (f *storyFlags) dated(ctx context.Context, s *timeline.Story) {
 
 // printStories renders each story of the stream. With --follow on a terminal, a later one replaces the earlier.
 func printStories(ctx context.Context, body io.Reader, out io.Writer, render func(
-	io.Writer, *timeline.Story, bool, int,
+	io.Writer, *story.Story, bool, int,
 ),
 ) error {
 	color := isTerminal(out)
@@ -264,7 +266,7 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer, render fun
 	dec := json.NewDecoder(body)
 	lines := 0
 	for {
-		var s timeline.Story
+		var s story.Story
 		err := dec.Decode(&s)
 		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil { // the end, or Ctrl-C, which needs no message
 			return nil //nolint:nilerr // the error is Ctrl-C's
@@ -341,7 +343,7 @@ func (f *storyFlags) explain(ctx context.Context, object string, std Stdio) erro
 	if f.output == "json" {
 		return json.NewEncoder(std.Out).Encode(w)
 	}
-	timeline.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
+	text.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
 	return nil
 }
 

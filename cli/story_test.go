@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"keelson/timeline"
+	"keelson/timeline/story"
 )
 
 // TestFollowsNewPod: a pod that a watcher saw before its creation was recorded is followed, and not said to be older
 // than the server.
 func TestFollowsNewPod(t *testing.T) {
 	created := time.Now().Truncate(time.Second)
-	story := timeline.Story{
+	late := story.Story{
 		Namespace:     "default",
 		Name:          "late",
 		UID:           "u",
@@ -33,9 +33,9 @@ func TestFollowsNewPod(t *testing.T) {
 		switch r.URL.Path {
 		case "/keelson/v1/timeline/default/late":
 			out := json.NewEncoder(w)
-			_ = out.Encode(story)
+			_ = out.Encode(late)
 			if r.URL.Query().Get("follow") == "true" {
-				whole := story
+				whole := late
 				whole.Partial = false
 				whole.Done = true
 				whole.Phase = "Succeeded"

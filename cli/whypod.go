@@ -19,26 +19,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
-	"keelson/timeline"
 	"keelson/timeline/cause"
+	"keelson/timeline/story"
+	"keelson/timeline/text"
 )
 
-func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error) {
+func (f *storyFlags) why(ctx context.Context, name string) (*story.Why, error) {
 	w, _, err := f.whyAround(ctx, name)
 	return w, err
 }
 
 // whyAround reads the scheduler's decision about a pod and, if needed, related objects and events. For a pod that is
 // deleted or may not be read there is no Around.
-func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why, *timeline.Around, error) {
-	why := &timeline.Why{}
+func (f *storyFlags) whyAround(ctx context.Context, name string) (*story.Why, *text.Around, error) {
+	why := &story.Why{}
 	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 	asked := f.read(ctx, "/keelson/v1/why/"+at, why)
 	foreign := errors.Is(asked, errForeign)
 	if asked != nil && !apierrors.IsNotFound(asked) && !foreign {
 		return nil, nil, asked
 	}
-	around := &timeline.Around{Pod: &corev1.Pod{}, Foreign: foreign, Now: time.Now()}
+	around := &text.Around{Pod: &corev1.Pod{}, Foreign: foreign, Now: time.Now()}
 	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), around.Pod)
 	switch {
 	case err != nil && foreign:
@@ -71,7 +72,7 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 			around.Scheduler = f.scheduler(ctx)
 		}
 	}
-	why.Explain(around)
+	text.Explain(why, around)
 	if asked != nil && why.Reason == "" {
 		return nil, nil, f.unknown(ctx, name, asked)
 	}
@@ -79,16 +80,16 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 }
 
 // waits is why the pod of a story is not Ready, though it may have been; empty: it is, or unknown.
-func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
+func (f *storyFlags) waits(ctx context.Context, s *story.Story) string {
 	w, a, err := f.whyAround(ctx, s.Name)
 	if err != nil || a == nil || string(a.Pod.UID) != s.UID && s.UID != "" {
 		return ""
 	}
-	return w.Waits(a)
+	return text.Waits(w, a)
 }
 
 // unready reads what may keep a pod with a node from being Ready, or from its end.
-func (f *storyFlags) unready(ctx context.Context, around *timeline.Around) {
+func (f *storyFlags) unready(ctx context.Context, around *text.Around) {
 	f.events(ctx, around)
 	if len(podkind.Claims(around.Pod)) > 0 {
 		around.Attachments = f.attachments(ctx, around.Pod)
@@ -112,7 +113,7 @@ func (f *storyFlags) unready(ctx context.Context, around *timeline.Around) {
 
 // events reads the Warning events about a pod, and those about containers that its kubelet ends. Those of a static pod
 // name it by the UID in its mirror's annotation.
-func (f *storyFlags) events(ctx context.Context, around *timeline.Around) {
+func (f *storyFlags) events(ctx context.Context, around *text.Around) {
 	p := around.Pod
 	query := url.Values{"fieldSelector": {"involvedObject.kind=Pod,involvedObject.name=" + p.Name}}
 	var list corev1.EventList
@@ -125,15 +126,15 @@ func (f *storyFlags) events(ctx context.Context, around *timeline.Around) {
 		switch {
 		case uid != string(p.UID) && uid != p.Annotations[corev1.MirrorPodAnnotationKey]:
 		case event.Type == corev1.EventTypeWarning:
-			around.Warnings = append(around.Warnings, timeline.WarningOf(event))
-		case event.Reason == timeline.ReasonKilling:
-			around.Kills = append(around.Kills, timeline.WarningOf(event))
+			around.Warnings = append(around.Warnings, text.WarningOf(event))
+		case event.Reason == text.ReasonKilling:
+			around.Kills = append(around.Kills, text.WarningOf(event))
 		}
 	}
 }
 
 // attachments are the pod's volumes that wait for their VolumeAttachment to its node.
-func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []timeline.Attachment {
+func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []text.Attachment {
 	var all storagev1.VolumeAttachmentList
 	if f.read(ctx, "/apis/storage.k8s.io/v1/volumeattachments", &all) != nil {
 		return nil
@@ -149,7 +150,7 @@ func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []timelin
 	if len(waiting) == 0 {
 		return nil
 	}
-	var out []timeline.Attachment
+	var out []text.Attachment
 	for i := range pod.Spec.Volumes {
 		name := podkind.ClaimName(pod, &pod.Spec.Volumes[i])
 		var claim corev1.PersistentVolumeClaim
@@ -160,7 +161,7 @@ func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []timelin
 		if a == nil {
 			continue
 		}
-		wait := timeline.Attachment{
+		wait := text.Attachment{
 			Name:     a.Name,
 			Attacher: a.Spec.Attacher,
 			Volume:   pod.Spec.Volumes[i].Name,
@@ -175,12 +176,12 @@ func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []timelin
 }
 
 // group is the state of a pod's PodGroup; nil: it has none, or it may not be read.
-func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group {
+func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *text.Group {
 	name := podkind.Group(pod)
 	if name == "" {
 		return nil
 	}
-	g := &timeline.Group{Name: name, MinCount: 1}
+	g := &text.Group{Name: name, MinCount: 1}
 	o := &schedulingv1beta1.PodGroup{}
 	err := f.read(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/"+url.PathEscape(f.namespace)+"/podgroups/"+
 		url.PathEscape(name), o)

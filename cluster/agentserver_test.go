@@ -110,7 +110,7 @@ func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzA
 }
 
 // ask sends a request as whoever cert and token show.
-func ask(t *testing.T, srv *httptest.Server, method, path, token string, cert *tls.Certificate) (int, string) {
+func request(t *testing.T, srv *httptest.Server, method, path, token string, cert *tls.Certificate) (int, string) {
 	t.Helper()
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // the certificate was made for this run
 	if cert != nil {
@@ -266,7 +266,7 @@ func TestAgentsCallers(t *testing.T) {
 		{"a path that is not tidy", "GET", "//metrics", "", nil, 403, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if code, said := ask(t, srv, c.method, c.path, c.token, c.cert); code != c.code ||
+			if code, said := request(t, srv, c.method, c.path, c.token, c.cert); code != c.code ||
 				!strings.Contains(said, c.says) {
 				t.Errorf("got %d %.300q, want %d %q", code, said, c.code, c.says)
 			}
@@ -280,7 +280,7 @@ func TestAgentsProfiling(t *testing.T) {
 	j := newJudge(t)
 	admin := clientOf(t, j.ca, pki.Subject{Name: "admin", Groups: []string{"system:masters"}})
 	srv := j.serve(t, AgentServing{NoProfiling: true, MinTLS: "VersionTLS13"}, nil)
-	if code, _ := ask(t, srv, "GET", "/debug/pprof/", "", admin); code != 404 {
+	if code, _ := request(t, srv, "GET", "/debug/pprof/", "", admin); code != 404 {
 		t.Errorf("profiles are switched off, and answered with %d", code)
 	}
 	// the certificate was made for this run
@@ -296,7 +296,7 @@ func TestAgentsReviewsAreKept(t *testing.T) {
 	j := newJudge(t)
 	srv := j.serve(t, AgentServing{}, nil)
 	for range 5 {
-		if code, said := ask(t, srv, "GET", "/metrics", "good", nil); code != 200 {
+		if code, said := request(t, srv, "GET", "/metrics", "good", nil); code != 200 {
 			t.Fatalf("%d %s", code, said)
 		}
 	}
@@ -310,7 +310,7 @@ func TestAgentsReviewsAreKept(t *testing.T) {
 	}{{"good", "/metrics", 200}, {"good", "/debug/pprof/", 500}, {"better", "/metrics", 401}, {"", "/healthz", 200}, {
 		"", "/metrics", 500,
 	}} {
-		if code, said := ask(t, srv, "GET", c.path, c.token, nil); code != c.code {
+		if code, said := request(t, srv, "GET", c.path, c.token, nil); code != c.code {
 			t.Errorf("without the API server, %s with token %q: %d %s, want %d", c.path, c.token, code, said, c.code)
 		}
 	}
@@ -321,13 +321,13 @@ func TestAgentsHealth(t *testing.T) {
 	srv := j.serve(t, AgentServing{AlwaysAllow: []string{"/healthz", "/livez*"}},
 		leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance))
 	want := "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n"
-	if code, said := ask(t, srv, "GET", "/healthz?verbose", "", nil); code != 200 || said != want {
+	if code, said := request(t, srv, "GET", "/healthz?verbose", "", nil); code != 200 || said != want {
 		t.Errorf("got %d %q, want %q", code, said, want)
 	}
-	if code, said := ask(t, srv, "GET", "/livez/leaderElection", "", nil); code != 200 || said != "ok" {
+	if code, said := request(t, srv, "GET", "/livez/leaderElection", "", nil); code != 200 || said != "ok" {
 		t.Errorf("one check: %d %q", code, said)
 	}
-	if code, _ := ask(t, srv, "GET", "/readyz", "", nil); code != 403 {
+	if code, _ := request(t, srv, "GET", "/readyz", "", nil); code != 403 {
 		t.Errorf("a path that is not open: %d", code)
 	}
 }

@@ -47,7 +47,8 @@ import (
 	"keelson/lib/run"
 	"keelson/network"
 	"keelson/store"
-	"keelson/timeline"
+	"keelson/timeline/ask"
+	"keelson/timeline/ledger"
 )
 
 // Cluster is a configured cluster: New acquires its resources, Run runs it.
@@ -383,11 +384,11 @@ type assembled struct {
 // docs/decisions/0203. Nothing runs yet.
 func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	// What all parts report to, and the files that they read again.
-	tl := timeline.New(timeline.Config{
+	kept := ledger.New(ledger.Config{
 		DecisionBytes: c.cfg.DecisionMemory << 20,
 		Log:           c.log.With(eventlog.Key, eventlog.Timeline),
 	})
-	marks := event.NewRecorder(append([]event.Listener{tl.Listen, eventlog.New(c.log).Listen}, c.listeners...)...)
+	marks := event.NewRecorder(append([]event.Listener{kept.Listen, eventlog.New(c.log).Listen}, c.listeners...)...)
 	files := configreload.New(c.log.With(eventlog.Key, eventlog.Cluster), &c.rejected)
 	if err := c.keys.Serving.Watch(files); err != nil {
 		return assembled{}, err
@@ -409,7 +410,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Kubelet:   c.keys.KubeletClient,
 		Gates:     c.cfg.Gates,
 		InProcess: c.agentsHere(),
-		Decision:  tl.Decision,
+		Decision:  ask.Decision(kept),
 		Log:       c.log.With(eventlog.Key, eventlog.APIServer),
 	})
 
@@ -442,7 +443,8 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":                tl.Handler(markSender(data.Reader)),
+		"/keelson/v1/":                ask.Handler(kept),
+		"/keelson/v1/marks":           kept.Handler(markSender(data.Reader)),
 		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
 		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
 		credentials.ListPath:          credentials.ServeList(c.certificates),

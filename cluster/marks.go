@@ -12,12 +12,12 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/auth/authz"
 	"keelson/event"
-	"keelson/timeline"
+	"keelson/timeline/ledger"
 )
 
 // markSender returns who may send which marks: an agent those of its own steps, a node those of its own pods, and an
 // administrator all.
-func markSender(reader *access.Reader) func(*http.Request) timeline.Sender {
+func markSender(reader *access.Reader) func(*http.Request) ledger.Sender {
 	steps := map[string][]event.Step{}
 	for _, r := range table() {
 		if len(r.steps) > 0 {
@@ -28,19 +28,19 @@ func markSender(reader *access.Reader) func(*http.Request) timeline.Sender {
 		}
 	}
 	accounts := nodeAccountNames(table())
-	return func(r *http.Request) timeline.Sender {
+	return func(r *http.Request) ledger.Sender {
 		u := pipeline.From(r.Context()).User
-		sender := timeline.Sender{Name: u.Name}
+		sender := ledger.Sender{Name: u.Name}
 		if node, ok := authz.NodeName(u); ok {
 			sender.Node = node
-			sender.Steps = timeline.NodeSteps
-			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader.PodsOn(node)) }
+			sender.Steps = ledger.NodeSteps
+			sender.Bound = func() map[string]ledger.Pod { return podsByUID(reader.PodsOn(node)) }
 			return sender
 		}
 		sender.Steps = steps[u.Name]
 		if node, ok := admission.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
 			sender.Node = node
-			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader.PodsOn(node)) }
+			sender.Bound = func() map[string]ledger.Pod { return podsByUID(reader.PodsOn(node)) }
 			if sender.Steps == nil {
 				sender.Steps = []event.Step{}
 			}
@@ -50,10 +50,10 @@ func markSender(reader *access.Reader) func(*http.Request) timeline.Sender {
 }
 
 // podsByUID maps UIDs to pods. A mirror pod is also found by the UID of its static pod, which its kubelet uses.
-func podsByUID(pods []*corev1.Pod) map[string]timeline.Pod {
-	out := make(map[string]timeline.Pod, len(pods))
+func podsByUID(pods []*corev1.Pod) map[string]ledger.Pod {
+	out := make(map[string]ledger.Pod, len(pods))
 	for _, p := range pods {
-		name := timeline.Pod{Namespace: p.Namespace, Name: p.Name}
+		name := ledger.Pod{Namespace: p.Namespace, Name: p.Name}
 		out[string(p.UID)] = name
 		if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
 			if _, taken := out[static]; !taken {

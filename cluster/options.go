@@ -14,7 +14,7 @@ import (
 	"keelson/dns"
 	"keelson/lib/flaggroup"
 	"keelson/proxy"
-	"keelson/timeline"
+	"keelson/timeline/ledger"
 )
 
 // Options configure the roles, whether they share a process or not. A role's row in table adds its flags.
@@ -73,7 +73,7 @@ func apiOptions(fl *pflag.FlagSet, o *Options) {
 		gatesFlag(fl, &o.Gates)
 		fl.Var(runtimeConfig{}, "runtime-config",
 			"API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)")
-		fl.IntVar(&o.DecisionMemory, "decision-memory", timeline.DefaultDecisionBytes>>20,
+		fl.IntVar(&o.DecisionMemory, "decision-memory", ledger.DefaultDecisionBytes>>20,
 			"keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")
 	})
 	o.API.AddFlags(fl)

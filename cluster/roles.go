@@ -32,7 +32,7 @@ import (
 	"keelson/lib/log"
 	"keelson/lib/run"
 	"keelson/network"
-	"keelson/timeline"
+	"keelson/timeline/ledger"
 )
 
 // RoleConfig configures one role in a process of its own.
@@ -232,7 +232,7 @@ func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *e
 	if err != nil {
 		return nil, nil, run.Part{}, err
 	}
-	f := timeline.NewForwarder(cl, r.log())
+	f := ledger.NewForwarder(cl, r.log())
 	part := run.Part{Name: "marks", Run: f.Run}
 	return cl, event.NewRecorder(f.Listen, eventlog.New(r.log()).Listen), part, nil
 }

@@ -17,7 +17,7 @@ import (
 	"keelson/controllers"
 	"keelson/event"
 	"keelson/lib/flaggroup"
-	"keelson/timeline"
+	"keelson/timeline/ledger"
 )
 
 // kubeletRole is the name of the kubelet's role, which makes a machine a node.
@@ -67,7 +67,7 @@ func table() []role {
 				user:  userNamed("system:kube-controller-manager"),
 				agent: "kube-controller-manager",
 				file:  "controller-manager",
-				steps: timeline.ControllerSteps,
+				steps: ledger.ControllerSteps,
 			},
 			options: func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
 			roleCommand: roleCommand{
@@ -90,7 +90,7 @@ func table() []role {
 				user:  userNamed("system:kube-scheduler"),
 				agent: "kube-scheduler",
 				file:  "scheduler",
-				steps: timeline.SchedulerSteps,
+				steps: ledger.SchedulerSteps,
 			},
 			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Scheduler", o.Scheduler.flags) },
 			roleCommand: roleCommand{

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"keelson/timeline/story"
+)
+
+// ANSI sequences for colors.
+const (
+	bold  = "\x1b[1m"
+	dim   = "\x1b[2m"
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+	reset = "\x1b[0m"
+)
+
+type colors bool
+
+func (p colors) with(style, text string) string {
+	if !p || style == "" || text == "" {
+		return text
+	}
+	return style + text + reset
+}
+
+// The width of the column "what", if a line can be wrapped: when the terminal width is unknown, and the minimum.
+const (
+	longLine  = 130
+	shortLine = 24
+)
+
+// Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The
+// writer must keep write errors itself.
+func Render(out io.Writer, told *story.Story, color bool, width int) {
+	p := colors(color)
+	var b strings.Builder
+	heading(&b, p, told)
+	wide := len("who")
+	for _, st := range told.Steps {
+		wide = max(wide, utf8.RuneCountInString(whoSays(&st)))
+	}
+	limit := longLine
+	if width > 0 {
+		const gaps = 9 + 2 + 9 + 3 + 2 + 2 // the columns at and took, the gaps, and the indent of a wrapped line
+		limit = max(shortLine, width-gaps-wide)
+	}
+	line := func(at, took, who, style string, whats ...string) {
+		for i, what := range whats {
+			if i > 0 {
+				at = ""
+				took = ""
+				who = ""
+				what = "  " + what
+			}
+			fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), p.with(style, what))
+		}
+	}
+	line("at", "took", "who", "", "what")
+	for _, st := range told.Steps {
+		what := st.What + fault(&st)
+		fold := wrap
+		style := ""
+		if width > 0 {
+			fold = broken
+		}
+		if st.Error != "" {
+			style = red
+		}
+		line(ms(st.At), Took(st.Took), whoSays(&st), style, fold(clean(what), limit)...)
+		for _, part := range stagesOf(&st) {
+			whats := []string{part.What}
+			if width > 0 {
+				whats = broken(part.What, limit)
+			}
+			line("", Took(part.Took), part.Who, dim, whats...)
+		}
+	}
+	if told.Waits != "" {
+		for _, text := range Fold(indent+"waits: "+clean(told.Waits), cmp.Or(width, longLine), indent+"       ") {
+			b.WriteString(text + "\n")
+		}
+	}
+	footing(&b, told)
+	_, _ = io.WriteString(out, b.String())
+}
+
+// heading prints the pod, its node, and the time to Ready.
+func heading(out *strings.Builder, p colors, told *story.Story) {
+	out.WriteString(p.with(bold, told.Namespace+"/"+told.Name) + "   ")
+	if at := where(told); at != "" {
+		out.WriteString(at + "   ")
+	}
+	from := told.Start.Format("15:04:05.000")
+	switch {
+	case !told.Partial || told.JustMade():
+		out.WriteString("created " + from)
+	case told.MadeSince():
+		fmt.Fprintf(out, "created %s: steps are remembered from %s on",
+			told.Created.In(told.Start.Location()).Format(time.TimeOnly), from)
+	default:
+		fmt.Fprintf(out, "made before this server started: steps are remembered from %s on", from)
+	}
+	if told.ReadyAfter > 0 && !told.Partial {
+		out.WriteString(", " + p.with(green, "ready after "+Took(told.ReadyAfter)))
+	}
+	if told.ReachableAfter > 0 && !told.Partial {
+		out.WriteString(", reachable after " + Took(told.ReachableAfter))
+	}
+	if told.Owner != "" {
+		out.WriteString("      " + told.Owner)
+		if told.OwnerRevision > 0 {
+			fmt.Fprintf(out, " (rev %d)", told.OwnerRevision)
+		}
+	}
+	out.WriteString("\n\n")
+}
+
+// footing prints what is missing, which steps only a node reported, and how much of the time is explained.
+func footing(out *strings.Builder, told *story.Story) {
+	if told.Dropped > 0 {
+		fmt.Fprintf(out, "   %s in the middle are not remembered\n", plural(told.Dropped, "step"))
+	}
+	if told.DroppedEvents > 0 {
+		fmt.Fprintf(out, "   %s later are not remembered\n", plural(told.DroppedEvents, "watch event"))
+	}
+	var nodes []string
+	for _, st := range told.Steps {
+		if st.ReportedBy != "" && !slices.Contains(nodes, st.ReportedBy) {
+			nodes = append(nodes, st.ReportedBy)
+		}
+	}
+	if len(nodes) > 0 {
+		fmt.Fprintf(out, "   * as node %s reports it\n", strings.Join(nodes, ", "))
+	}
+	accounted := ms(told.Accounted)
+	if told.Total < 10*time.Second {
+		accounted = strings.TrimSuffix(accounted, " ms") // both have this unit
+	}
+	fmt.Fprintf(out, "   accounted for: %s of %s\n", accounted, ms(told.Total))
+	for _, line := range gapLines(told) {
+		out.WriteString(line + "\n")
+	}
+}
+
+// whoSays is the component of a step, with a star if only a node reported it.
+func whoSays(s *story.Step) string {
+	if s.ReportedBy != "" {
+		return clean(s.Who) + " *"
+	}
+	return clean(s.Who)
+}
+
+// fault is the error of a step, unless one of its parts says it.
+func fault(st *story.Step) string {
+	if st.Error == "" || slices.ContainsFunc(st.Parts, func(p story.Step) bool { return p.Error != "" }) {
+		return ""
+	}
+	return ": " + plain(st.Error)
+}
+
+// stagesOf are the stages of a request with their components. A step of one component has its stages in its own line.
+func stagesOf(st *story.Step) []story.Step {
+	if st.Watch != nil {
+		return nil
+	}
+	var out []story.Step
+	for _, part := range st.Parts {
+		if part.Who == st.Who {
+			return out
+		}
+		if part.What == "" {
+			part.Who, part.What = "", part.Who
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// clean removes terminal control characters: the text may come from a node, an image or a program's output.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || !unicode.IsPrint(r) && r != ' ' {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// wrap breaks a long line between parts.
+func wrap(what string, limit int) []string {
+	var lines []string
+	for utf8.RuneCountInString(what) > limit {
+		cut := -1
+		for i := range what {
+			if strings.HasPrefix(what[i:], "; ") && (cut < 0 || utf8.RuneCountInString(what[:i]) <= limit) {
+				cut = i + 1
+			}
+		}
+		if cut < 0 {
+			break
+		}
+		lines = append(lines, what[:cut])
+		what = what[cut+1:]
+	}
+	return append(lines, what)
+}
+
+func where(s *story.Story) string {
+	if s.Node == "" || s.Phase == "" {
+		return s.Phase + s.Node
+	}
+	return s.Phase + " on " + s.Node
+}
+
+// ms formats milliseconds, so that numbers in a column can be compared.
+func ms(d time.Duration) string {
+	if d >= 10*time.Second {
+		return Took(d)
+	}
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+func right(s string, width int) string {
+	return strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0)) + s
+}
+
+func left(s string, width int) string {
+	return s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
+}

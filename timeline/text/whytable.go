@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"keelson/api/decisions"
+	"keelson/timeline/story"
+)
+
+// indent precedes every line but the first.
+const indent = "   "
+
+// mostNamed is the number of refused nodes that are listed singly; more are grouped.
+const mostNamed = 16
+
+// table prints a decision.
+type table struct {
+	b     *strings.Builder
+	p     colors
+	width int
+}
+
+// heading prints the pod and its result.
+func (t table) heading(w *story.Why) {
+	name := w.Namespace + "/" + w.Name
+	lines := Fold(name+indent+fate(w), t.width, indent)
+	if name == clean(name) && strings.HasPrefix(lines[0], name) {
+		lines[0] = t.p.with(bold, name) + lines[0][len(name):]
+	}
+	for _, line := range lines {
+		if before, after, ok := strings.Cut(line, "on "+w.Node+" "); ok && w.Node != "" && w.Reason == "" {
+			line = before + "on " + t.p.with(green, w.Node) + " " + after
+		}
+		t.b.WriteString(line + "\n")
+	}
+}
+
+// fate describes the pod's result in one sentence.
+func fate(w *story.Why) string {
+	decision := w.Decision
+	switch {
+	case w.Reason != "":
+		return w.Reason
+	case decision == nil && w.Partial:
+		return "made before the server started: what the scheduler thought of it is not remembered"
+	case decision == nil && w.Gone:
+		return "it is gone; no scheduler had decided where it runs"
+	case w.Gone && w.Node == "":
+		return fmt.Sprintf("it is gone; no node had taken it after %s", tries(w.Tries))
+	case decision == nil:
+		return "Pending: the scheduler has not tried it yet"
+	case w.Node == "":
+		text := fmt.Sprintf("Pending for %s, %s", about(w.For), tries(w.Tries))
+		if w.Next != "" {
+			text += ", next when " + w.Next
+		}
+		return text
+	}
+	was := ""
+	if w.Gone {
+		was = "it is gone; it was "
+	}
+	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s",
+		was, w.Node, Took(w.For), plural(int(decision.Nodes), "node"), decision.Feasible, Took(decision.Filtering()),
+		Took(decision.Scoring()))
+}
+
+// eviction prints when the pod must leave its node.
+func (t table) eviction(w *story.Why) {
+	e := w.Eviction
+	at := "at " + e.Deadline.Local().Format(time.TimeOnly)
+	when := "now"
+	switch {
+	case w.Gone:
+		when = at
+	case w.Left > 0:
+		when = fmt.Sprintf("in %s, %s", about(w.Left), at)
+	}
+	tolerated := "which the pod does not tolerate"
+	if e.Tolerated > 0 {
+		tolerated = "which the pod tolerates for " + about(e.Tolerated)
+	}
+	t.text(red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
+}
+
+// Fold wraps a line between words at width characters if possible, with below as the prefix of further lines. Spaces
+// between words are kept.
+func Fold(text string, width int, below string) []string {
+	var lines []string
+	line := ""
+	for text != "" {
+		word := strings.TrimLeft(text, " ")
+		gap := text[:len(text)-len(word)]
+		end := strings.IndexByte(word, ' ')
+		if end < 0 {
+			end = len(word)
+		}
+		word, text = word[:end], word[end:]
+		if strings.TrimSpace(line) != "" && utf8.RuneCountInString(line+gap+word) > width {
+			lines = append(lines, line)
+			line = below
+			gap = ""
+		}
+		line += gap + word
+	}
+	return append(lines, line)
+}
+
+// text prints words after a label, wrapped.
+func (t table) text(style, label, words string) {
+	line := indent + label
+	below := indent + strings.Repeat(" ", utf8.RuneCountInString(label))
+	for i, word := range strings.Fields(words) {
+		switch {
+		case i == 0:
+			line += word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > t.width:
+			t.b.WriteString(t.p.with(style, line) + "\n")
+			line = below + word
+		default:
+			line += " " + word
+		}
+	}
+	t.b.WriteString(t.p.with(style, line) + "\n")
+}
+
+// scores prints each plugin's scores of the best nodes, as many as fit in the width.
+func (t table) scores(decision *decisions.Attempt) {
+	if len(decision.Scores) == 0 || len(decision.Scores[0].Plugins) == 0 {
+		return
+	}
+	rows := [][]string{{"plugin", "weight"}}
+	for _, pl := range decision.Scores[0].Plugins {
+		rows = append(rows, []string{pl.Plugin, fmt.Sprintf("x%d", pl.Weight)})
+		for _, r := range decision.Rules {
+			if r.Plugin == pl.Plugin {
+				rows = append(rows, []string{"  " + r.Policy + " " + r.Field, fmt.Sprintf("x%d", r.Weight)})
+			}
+		}
+	}
+	rows = append(rows, []string{"total", ""})
+	used := 0
+	told := 0
+	for _, s := range decision.Scores {
+		column := scoreColumn(&s, decision)
+		wide := 0
+		for _, cell := range column {
+			wide = max(wide, utf8.RuneCountInString(cell))
+		}
+		if told == 0 {
+			for _, w := range columns(rows) {
+				used += len(indent) + w
+			}
+		}
+		if used += len(indent) + wide; used > t.width && told > 0 {
+			break
+		}
+		for i := range rows {
+			rows[i] = append(rows[i], column[i])
+		}
+		told++
+	}
+	t.aligned(rows)
+	rest := make([]string, 0, len(decision.Scores)-told)
+	for _, s := range decision.Scores[told:] {
+		rest = append(rest, fmt.Sprintf("%s %d", s.Node, s.Total))
+	}
+	if len(rest) > 0 {
+		t.text("", "then ", strings.Join(rest, ", "))
+	}
+	if more := int(decision.Feasible) - len(decision.Scores); more > 0 {
+		t.text("", "", "and "+plural(more, "node")+" with no higher scores")
+	}
+	if decision.Tied > 1 {
+		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", decision.Tied))
+	}
+	t.rules(decision)
+	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the "+
+		"runner-up")
+}
+
+// scoreColumn is a node's column: name, scores by plugin, total.
+func scoreColumn(nodeScore *decisions.NodeScore, decision *decisions.Attempt) []string {
+	name := nodeScore.Node
+	if name == decision.Node {
+		name += " (chosen)"
+	}
+	column := []string{name}
+	for _, pl := range decision.Scores[0].Plugins {
+		i := slices.IndexFunc(nodeScore.Plugins, func(o decisions.PluginScore) bool { return o.Plugin == pl.Plugin })
+		cell := ""
+		if i >= 0 {
+			cell = fmt.Sprintf("%d > %d = %d", nodeScore.Plugins[i].Raw, nodeScore.Plugins[i].Normalized,
+				nodeScore.Plugins[i].Weighted)
+		}
+		column = append(column, cell)
+		for i := range decision.Rules {
+			if decision.Rules[i].Plugin == pl.Plugin {
+				column = append(column, ruleCell(nodeScore, i))
+			}
+		}
+	}
+	return append(column, fmt.Sprint(nodeScore.Total))
+}
+
+// ruleCell is the score of a rule for a node.
+func ruleCell(s *decisions.NodeScore, rule int) string {
+	if rule >= len(s.Rules) {
+		return ""
+	}
+	r := s.Rules[rule]
+	if r.Failed {
+		return "no value = 0"
+	}
+	return fmt.Sprintf("%s > %d = %d", strconv.FormatFloat(r.Raw, 'g', 6, 64), r.Normalized, r.Weighted)
+}
+
+// rules prints the rules whose scores are in the table.
+func (t table) rules(d *decisions.Attempt) {
+	for _, r := range d.Rules {
+		t.text("", r.Policy+" "+r.Field+": ", r.Expression+" ("+r.From+")")
+	}
+}
+
+// aligned prints rows, the first column left-aligned, the others right-aligned.
+func (t table) aligned(rows [][]string) {
+	widths := columns(rows)
+	for i, row := range rows {
+		line := indent + left(row[0], widths[0])
+		for c := 1; c < len(row); c++ {
+			line += indent + right(row[c], widths[c])
+		}
+		if line = strings.TrimRight(line, " "); i == 0 {
+			line = t.p.with(dim, line)
+		}
+		t.b.WriteString(line + "\n")
+	}
+}
+
+// refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with
+// the nearest one.
+func (t table) refusals(decision *decisions.Attempt) {
+	var rows [][]string
+	unfit := int(decision.Nodes - decision.Feasible)
+	grouped := len(decision.RefusedBy) > 0 &&
+		(len(decision.Refusals) > mostNamed || len(decision.Refusals) < unfit)
+	if grouped {
+		for _, g := range decision.RefusedBy {
+			what := g.Reason
+			if len(g.Names) > 0 {
+				what += ": " + strings.Join(g.Names, ", ")
+			}
+			if int(g.Nodes) > len(g.Names) && len(g.Names) > 0 {
+				what += "..."
+			}
+			rows = append(rows, []string{plural(int(g.Nodes), "node"), g.Plugin, what})
+		}
+	}
+	for _, v := range decision.Refusals {
+		if !grouped || v.Nearest {
+			rows = append(rows, []string{v.Node, v.Plugin, cmp.Or(v.Shortage, v.Reason)})
+		}
+	}
+	widths := columns(rows)
+	for _, row := range rows {
+		t.text("", left(row[0], widths[0])+indent+left(row[1], widths[1])+indent, row[2])
+	}
+	if decision.Node == "" && slices.ContainsFunc(rows, func(row []string) bool {
+		return strings.Contains(row[2], fakeTaint)
+	}) {
+		t.text("", "", fakeTaint+" is the taint of fake nodes (--fake-nodes), which run nothing: a pod that may run "+
+			"there in name only tolerates it, by spec.tolerations: [{key: "+fakeTaint+", operator: Exists}]")
+	}
+	refused := 0
+	for _, n := range decision.Reasons {
+		refused += n
+	}
+	switch {
+	case decision.Node == "" && decision.Nodes > 0 && len(rows)+refused == 0: // no decision was made
+		t.text(red, "", decision.Message)
+	case grouped || len(decision.Refusals) >= unfit && (len(rows) > 0 || refused == 0):
+	case len(rows) == 0 && len(decision.Reasons) == 1: // the pod itself was rejected before any node was checked
+		for reason := range decision.Reasons {
+			t.text("", "", "on any node: "+reason)
+		}
+	default:
+		t.text("", "", "in all: "+counted(decision.Reasons))
+	}
+}
+
+// fixes prints what would make the pod fit.
+func (t table) fixes(d *decisions.Attempt) {
+	for i, fix := range d.Fixes {
+		label := "nearest: "
+		if i > 0 {
+			label = "     or: "
+		}
+		t.text(green, label, fix)
+	}
+}
+
+// preemption prints the victims and why these were chosen.
+func (t table) preemption(m *decisions.Preemption) {
+	if m == nil {
+		return
+	}
+	t.text("", "makes room on "+m.Node+": ", strings.Join(victims(m), ", ")+" must go")
+	var notes []string
+	if m.Reprieved > 0 {
+		notes = append(notes, plural(int(m.Reprieved), "less important pod")+" may stay")
+	}
+	if m.PDBViolations > 0 {
+		notes = append(notes, plural(int(m.PDBViolations), "victim")+" against a disruption budget")
+	}
+	why := m.Why
+	if m.RunnerUp != "" {
+		why = fmt.Sprintf("of %s, %s and not %s: %s", plural(int(m.Candidates), "node"), m.Node, m.RunnerUp, m.Why)
+	}
+	t.text("", "", strings.Join(append(notes, why), "; "))
+}
+
+// victims names the pods that are preempted.
+func victims(m *decisions.Preemption) []string {
+	names := make([]string, 0, len(m.Victims)+1)
+	for _, v := range m.Victims {
+		names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))
+	}
+	if more := int(m.Count) - len(m.Victims); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return names
+}
+
+// times prints the duration of each extension point.
+func (t table) times(w *story.Why) {
+	points := extensionPoints(w.Decision.ExtensionPoints, w.Bind, w.BindTook)
+	if len(points) == 0 {
+		return
+	}
+	parts := make([]string, len(points))
+	for i, pt := range points {
+		parts[i] = pt.Name + " " + Took(pt.Took.Duration)
+	}
+	t.text(dim, "took: ", strings.Join(parts, ", "))
+}
