@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,8 +83,7 @@ const mostOutcomes = 40
 
 // reasonOf explains one outcome: its reason and the scheduler's decision.
 func reasonOf(o *cluster.WhatIfOutcome) string {
-	reason, _, _ := strings.Cut(o.Reason, " preemption: ")
-	reason = strings.TrimSuffix(reason, ".")
+	reason := strings.TrimSuffix(cmp.Or(o.NoFit, o.Reason), ".")
 	var notes []string
 	switch d := o.Decision; {
 	case d == nil:

@@ -187,6 +187,15 @@ const NoNodes = "no nodes available to schedule pods"
 
 // Message returns the message of the FailedScheduling event and the PodScheduled condition.
 func (a *Attempt) Message() string {
+	text := a.NoFit()
+	if a.PostFilterMessage != "" && a.Failed == nil && len(a.Snapshot.Nodes) > 0 {
+		text += " " + a.PostFilterMessage
+	}
+	return text
+}
+
+// NoFit is Message without PostFilter's: why no node fits.
+func (a *Attempt) NoFit() string {
 	if a.Failed != nil {
 		return a.Failed.Plugin + ": " + a.Failed.Error()
 	}
@@ -200,9 +209,6 @@ func (a *Attempt) Message() string {
 		b.WriteString(" " + strings.Join(a.PreFilterStatus.Reasons, ", ") + ".")
 	} else if s := Histogram(a.Reasons()); s != "" {
 		b.WriteString(" " + s + ".")
-	}
-	if a.PostFilterMessage != "" {
-		b.WriteString(" " + a.PostFilterMessage)
 	}
 	return b.String()
 }

@@ -53,6 +53,8 @@ type Outcome struct {
 	// Node is the chosen node; empty: the pod stays pending, and Reason says why.
 	Node   string `json:"node,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// NoFit is Reason without why preemption does not help; empty: Reason says nothing of that.
+	NoFit string `json:"-"`
 	// Decision is the attempt as the scheduler would have recorded it; nil: the scheduler would not try the pod.
 	Decision *decisions.Attempt `json:"decision,omitempty"`
 }
@@ -355,6 +357,7 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 		}
 	}
 	out.Decision = t.explain(attempt)
+	noFit := attempt.NoFit()
 	if preemption := attempt.Preemption; preemption != nil {
 		for _, v := range preemption.Victims {
 			if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v),
@@ -366,6 +369,7 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	}
 	if attempt.Chosen == nil {
 		out.Reason = out.Decision.Message
+		out.NoFit = noFit
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
 	}
