@@ -73,7 +73,7 @@ func TestUDPHostPort(t *testing.T) {
 	attach(t, network, "a", nsA, port)
 	answerUDP(t, nsA, "a")
 	var senders []net.Conn
-	for _, to := range []string{"127.0.0.1:5353", network.Gateway().String() + ":5353"} {
+	for _, to := range []string{"127.0.0.1:5353", network.families[0].gateway.String() + ":5353"} {
 		c, err := net.Dial("udp4", to)
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestSCTPHostPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(server) }()
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9999, Addr: network.Gateway().As4()}); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9999, Addr: network.families[0].gateway.As4()}); err != nil {
 		t.Errorf("connect to the host port: %v", err)
 	}
 }

@@ -16,10 +16,21 @@
 // Pods are routed, not switched: each has a host prefix (/32, /128), and all its packets pass the node's forward hook
 // and connection tracking. The bridge has no ports, except those of pods that an earlier version attached.
 //
+// Network composes these, each of which has its own lock:
+//
+//	names       what the kernel calls the network's things
+//	leases      who has which address and host port (addresses, hostPorts), in memory and on disk (leaseRecords)
+//	exempt      the destinations without masquerading
+//	gateway     the bridge                                 \
+//	forwarding  sysctls, by settings, which clusters share  |  made when Run or Purge opens
+//	podLinks    veth pairs and routes                       |  the sockets of the kernel
+//	tables      nftables, and foreignChains                 |
+//	reaper      deletes the links of detached pods         /
+//
 // Invariants:
 //  1. Every kernel name derives from Config.ID, so several clusters share a machine.
-//  2. A lease is on disk before its address is used and is deleted after the address is
-//     free; an address never has two leases. Leases survive a restart of the program, but not a reboot.
+//  2. A lease is on disk before its address is used. An address never has two leases, and none while the link of its
+//     last pod is being deleted. Leases survive a restart of the program, but not a reboot.
 //  3. The nftables tables are replaced as a whole at start, in one transaction built from the
 //     leases; afterwards only their set elements change.
 //  4. Attach and Detach may be repeated, interrupted and called for unknown ids.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,12 +28,15 @@ func (f family) number() int {
 	return unix.AF_INET6
 }
 
+// families are the one or two families of a pod network, the first one first.
+type families []family
+
 // familiesOf checks the pod ranges.
-func familiesOf(cidrs []netip.Prefix) ([]family, error) {
+func familiesOf(cidrs []netip.Prefix) (families, error) {
 	if len(cidrs) == 0 || len(cidrs) > 2 {
 		return nil, fmt.Errorf("pod CIDRs %v: want one, or one of each IP family", cidrs)
 	}
-	var out []family
+	var out families
 	for _, prefix := range cidrs {
 		shortest := 8
 		longest := 30
@@ -55,23 +59,17 @@ func familiesOf(cidrs []netip.Prefix) ([]family, error) {
 }
 
 // of returns the family that the address belongs to.
-func (n *Network) of(a netip.Addr) (family, bool) {
-	for _, f := range n.families {
-		if f.is4() == a.Is4() {
-			return f, true
-		}
+func (f families) of(a netip.Addr) (family, bool) {
+	at := slices.IndexFunc(f, func(one family) bool { return one.is4() == a.Is4() })
+	if at < 0 {
+		return family{}, false
 	}
-	return family{}, false
+	return f[at], true
 }
 
 // has reports whether the pod network has IPv4 (four) or IPv6.
-func (n *Network) has(four bool) bool {
-	for _, f := range n.families {
-		if f.is4() == four {
-			return true
-		}
-	}
-	return false
+func (f families) has(four bool) bool {
+	return slices.ContainsFunc(f, func(one family) bool { return one.is4() == four })
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -9,10 +9,10 @@ import (
 
 // missingFeature tries the features of the nftables table one by one, in a table for that purpose, and returns the
 // first one that this kernel refuses; empty when there is none.
-func (k *kernel) missingFeature() string {
+func missingFeature(conn *nftables.Conn) string {
 	nat := func(hook *nftables.ChainHook, exprs ...expr.Any) func(*nftables.Table) {
 		return func(t *nftables.Table) {
-			ch := k.nft.AddChain(&nftables.Chain{
+			ch := conn.AddChain(&nftables.Chain{
 				Name:     "probe",
 				Table:    t,
 				Type:     nftables.ChainTypeNAT,
@@ -20,7 +20,7 @@ func (k *kernel) missingFeature() string {
 				Priority: nftables.ChainPriorityNATDest,
 			})
 			if len(exprs) > 0 {
-				k.nft.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: exprs})
+				conn.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: exprs})
 			}
 		}
 	}
@@ -35,7 +35,7 @@ func (k *kernel) missingFeature() string {
 		{"fib lookups in nftables (CONFIG_NFT_FIB_IPV4)", nat(pre, toLocal()...)},
 		{"masquerading in nftables (CONFIG_NFT_MASQ)", nat(post, &expr.Masq{})},
 		{"maps in nftables (CONFIG_NF_TABLES, Linux 5.6)", func(t *nftables.Table) {
-			_ = k.nft.AddSet(&nftables.Set{
+			_ = conn.AddSet(&nftables.Set{
 				Table:         t,
 				Name:          "m",
 				ID:            1,
@@ -46,10 +46,10 @@ func (k *kernel) missingFeature() string {
 			}, nil)
 		}},
 	} {
-		t := k.nft.AddTable(&nftables.Table{Name: "keelson-probe", Family: nftables.TableFamilyIPv4})
+		t := conn.AddTable(&nftables.Table{Name: "keelson-probe", Family: nftables.TableFamilyIPv4})
 		f.add(t)
-		k.nft.DelTable(t)
-		if k.nft.Flush() != nil {
+		conn.DelTable(t)
+		if conn.Flush() != nil {
 			return f.name
 		}
 	}

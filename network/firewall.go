@@ -41,7 +41,7 @@ func Firewalls(id string) ([]Firewall, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to nftables: %w", err)
 	}
-	network := &Network{cfg: Config{ID: id}, bridge: "kl-" + id, table: "keelson-" + id}
+	names := namesOf(id)
 	var out []Firewall
 	for _, family := range []struct {
 		name string
@@ -60,7 +60,7 @@ func Firewalls(id string) ([]Firewall, error) {
 				Family: family.name,
 				Table:  ch.Table.Name,
 				Chain:  ch.Name,
-				links:  network.linkPrefix() + "* and " + network.bridge,
+				links:  names.linkPrefix + "* and " + names.bridge,
 			}
 			ch.Table.Family = family.is
 			rules, err := conn.GetRules(ch.Table, ch)
@@ -68,7 +68,7 @@ func Firewalls(id string) ([]Firewall, error) {
 				return out, fmt.Errorf("list rules of chain %s: %w", ch.Name, err)
 			}
 			for _, r := range rules {
-				firewall.Opened = firewall.Opened || string(r.UserData) == string(network.mark())
+				firewall.Opened = firewall.Opened || string(r.UserData) == string(names.mark())
 			}
 			out = append(out, firewall)
 		}

@@ -5,6 +5,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/google/nftables"
@@ -12,18 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreignChains are the chains of iptables-nft that firewalls set to policy drop, with the rules that the pods' links
-// need there. A packet must be accepted by every base chain, not only by this network's.
-func (n *Network) foreignChains() map[string][][]expr.Any {
-	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+// foreignChains are the base chains of iptables-nft, which firewalls set to policy drop. A packet must be accepted by
+// every base chain, not only by this network's. tables.mu guards it.
+type foreignChains struct {
+	nft   *nftables.Conn
+	names names
+	log   *slog.Logger
+}
+
+// accepting returns the rules that the pods' links need, by the chain's name.
+func (c *foreignChains) accepting() map[string][][]expr.Any {
+	accept := verdict(expr.VerdictAccept)
+	bridge := func(key expr.MetaKey) []expr.Any { return append(linkNamed(key, c.names.bridge), accept...) }
+	pods := func(key expr.MetaKey) []expr.Any { return append(linkPrefixed(key, c.names.linkPrefix), accept...) }
 	in := expr.MetaKeyIIFNAME
 	out := expr.MetaKeyOIFNAME
 	return map[string][][]expr.Any{
-		"FORWARD": {
-			append(linkNamed(in, n.bridge), accept...), append(linkNamed(out, n.bridge), accept...),
-			append(linkPrefixed(in, n.linkPrefix()), accept...), append(linkPrefixed(out, n.linkPrefix()), accept...),
-		},
-		"INPUT": {append(linkNamed(in, n.bridge), accept...), append(linkPrefixed(in, n.linkPrefix()), accept...)},
+		"FORWARD": {bridge(in), bridge(out), pods(in), pods(out)},
+		"INPUT":   {bridge(in), pods(in)},
 	}
 }
 
@@ -43,9 +50,9 @@ func linkPrefixed(key expr.MetaKey, prefix string) []expr.Any {
 	}}
 }
 
-// openForeignChains inserts rules at the start of chains that would drop the pods' packets. The caller holds nftMu.
-func (n *Network) openForeignChains(k *kernel) error {
-	dropping, err := n.foreignBaseChains(k)
+// open inserts rules at the start of chains that would drop the pods' packets.
+func (c *foreignChains) open() error {
+	dropping, err := c.list()
 	if err != nil {
 		return err
 	}
@@ -53,35 +60,29 @@ func (n *Network) openForeignChains(k *kernel) error {
 		if ch.Policy == nil || *ch.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
-		if err := n.removeForeignRules(k, ch); err != nil {
+		if err := c.removeRules(ch); err != nil {
 			return err
 		}
-		for _, exprs := range slices.Backward(n.foreignChains()[ch.Name]) {
-			k.nft.InsertRule(&nftables.Rule{
+		for _, exprs := range slices.Backward(c.accepting()[ch.Name]) {
+			c.nft.InsertRule(&nftables.Rule{
 				Table:    ch.Table,
 				Chain:    ch,
 				Exprs:    exprs,
-				UserData: n.mark(),
+				UserData: c.names.mark(),
 			})
 		}
-		if err := k.nft.Flush(); err != nil {
+		if err := c.nft.Flush(); err != nil {
 			return fmt.Errorf("open chain %s for the pod network: %w", ch.Name, err)
 		}
-		n.log.Info("opened a dropping firewall chain for the pod network", "table", ch.Table.Name, "chain", ch.Name)
+		c.log.Info("opened a dropping firewall chain for the pod network", "table", ch.Table.Name, "chain", ch.Name)
 	}
 	return nil
 }
 
-// mark is the comment by which this network finds its rules again.
-func (n *Network) mark() []byte {
-	return append([]byte{0, byte(len(n.table) + 1)}, append([]byte(n.table), 0)...)
-}
-
-// foreignBaseChains lists the base chains of iptables-nft.
-func (n *Network) foreignBaseChains(k *kernel) ([]*nftables.Chain, error) {
+func (c *foreignChains) list() ([]*nftables.Chain, error) {
 	var out []*nftables.Chain
 	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
-		chains, err := k.nft.ListChainsOfTableFamily(family)
+		chains, err := c.nft.ListChainsOfTableFamily(family)
 		if err != nil && family == nftables.TableFamilyIPv6 {
 			continue // the kernel does not have the family
 		}
@@ -89,7 +90,7 @@ func (n *Network) foreignBaseChains(k *kernel) ([]*nftables.Chain, error) {
 			return nil, fmt.Errorf("list nftables chains: %w", err)
 		}
 		for _, ch := range chains {
-			if _, ours := n.foreignChains()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" &&
+			if _, ours := c.accepting()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" &&
 				ch.Hooknum != nil {
 				ch.Table.Family = family
 				out = append(out, ch)
@@ -99,8 +100,8 @@ func (n *Network) foreignBaseChains(k *kernel) ([]*nftables.Chain, error) {
 	return out, nil
 }
 
-func (n *Network) removeForeignRules(k *kernel, ch *nftables.Chain) error {
-	rules, err := k.nft.GetRules(ch.Table, ch)
+func (c *foreignChains) removeRules(ch *nftables.Chain) error {
+	rules, err := c.nft.GetRules(ch.Table, ch)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -109,18 +110,18 @@ func (n *Network) removeForeignRules(k *kernel, ch *nftables.Chain) error {
 	}
 	found := false
 	for _, r := range rules {
-		if string(r.UserData) != string(n.mark()) {
+		if string(r.UserData) != string(c.names.mark()) {
 			continue
 		}
 		found = true
-		if err := k.nft.DelRule(r); err != nil {
+		if err := c.nft.DelRule(r); err != nil {
 			return fmt.Errorf("delete rule of chain %s: %w", ch.Name, err)
 		}
 	}
 	if !found {
 		return nil
 	}
-	if err := k.nft.Flush(); err != nil {
+	if err := c.nft.Flush(); err != nil {
 		return fmt.Errorf("delete rules of chain %s: %w", ch.Name, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -19,62 +20,64 @@ const (
 	ipv6Conf = "/proc/sys/net/ipv6/conf/"
 )
 
-// setUpPodLink enables forwarding on the link of a pod. rp_filter lets a pod send from its own address only.
+// forwardPods enables forwarding on the link of a pod. rp_filter lets a pod send from its own address only.
 // route_localnet is for host ports on 127.0.0.1; the guard chain blocks the pod's access to the node's loopback.
-func (n *Network) setUpPodLink(name string) error {
-	if n.has(false) {
-		if err := errors.Join(setSysctl(ipv6Conf+name+"/disable_ipv6", "0"), n.forward6(name)); err != nil {
+func forwardPods(link string, families families) error {
+	if families.has(false) {
+		if err := errors.Join(setSysctl(ipv6Conf+link+"/disable_ipv6", "0"), forward6(link)); err != nil {
 			return err
 		}
 	}
-	if !n.has(true) {
+	if !families.has(true) {
 		return nil
 	}
 	return errors.Join(
-		setSysctl(ipv4Conf+name+"/forwarding", "1"), setSysctl(ipv4Conf+name+"/route_localnet", "1"), setSysctl(
-			ipv4Conf+name+"/rp_filter", "1"))
-}
-
-// setUpLegacyBridge serves pods that an earlier version attached to the bridge: proxy ARP answers for the other pods.
-func (n *Network) setUpLegacyBridge() error {
-	if !n.has(true) {
-		return nil
-	}
-	return errors.Join(
-		setSysctl(ipv4Conf+n.bridge+"/route_localnet", "1"), setSysctl(ipv4Conf+n.bridge+"/proxy_arp", "1"),
-		setSysctl("/proc/sys/net/ipv4/neigh/"+n.bridge+"/proxy_delay", "0"))
+		setSysctl(ipv4Conf+link+"/forwarding", "1"),
+		setSysctl(ipv4Conf+link+"/route_localnet", "1"),
+		setSysctl(ipv4Conf+link+"/rp_filter", "1"),
+	)
 }
 
 // forward6 enables IPv6 forwarding on one link. Kernels before 6.17 have a setting for the whole machine only, which
-// setUpForwarding sets.
-func (n *Network) forward6(name string) error {
-	err := setSysctl(ipv6Conf+name+"/force_forwarding", "1")
+// forwarding.links6 sets.
+func forward6(link string) error {
+	err := setSysctl(ipv6Conf+link+"/force_forwarding", "1")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// setUpForwarding enables forwarding between the pods and the uplinks. If the whole machine forwards already, nothing
-// changes. Links that appear later are set up at the next start.
-func (n *Network) setUpForwarding(k *kernel) error {
-	if err := n.setUpLegacyBridge(); err != nil {
+// forwarding is what the machine's settings need, so that packets go between the pods, the bridge and the uplinks.
+type forwarding struct {
+	rt       *netlink.Handle
+	names    names
+	families families
+	plugins  bool
+	settings settings
+	log      *slog.Logger
+}
+
+// setUp enables forwarding between the pods and the uplinks. If the whole machine forwards already, nothing changes.
+// Links that appear later are set up at the next start.
+func (w *forwarding) setUp() error {
+	if err := w.setUpLegacyBridge(); err != nil {
 		return err
 	}
-	if n.cfg.Plugins {
-		if err := n.setUpBridges(); err != nil {
+	if w.plugins {
+		if err := w.setUpBridges(); err != nil {
 			return err
 		}
 	}
-	for _, f := range n.families {
-		links, err := n.uplinks(k, f)
+	for _, f := range w.families {
+		links, err := w.uplinks(f)
 		if err != nil {
 			return err
 		}
 		if f.is4() {
-			err = n.forwardLinks(links)
+			err = w.links4(links)
 		} else {
-			err = n.forwardLinks6(links)
+			err = w.links6(links)
 		}
 		if err != nil {
 			return err
@@ -83,13 +86,23 @@ func (n *Network) setUpForwarding(k *kernel) error {
 	return nil
 }
 
+// setUpLegacyBridge serves pods that an earlier version attached to the bridge: proxy ARP answers for the other pods.
+func (w *forwarding) setUpLegacyBridge() error {
+	if !w.families.has(true) {
+		return nil
+	}
+	return errors.Join(
+		setSysctl(ipv4Conf+w.names.bridge+"/route_localnet", "1"), setSysctl(ipv4Conf+w.names.bridge+"/proxy_arp", "1"),
+		setSysctl("/proc/sys/net/ipv4/neigh/"+w.names.bridge+"/proxy_delay", "0"))
+}
+
 // uplinks returns the links with addresses of the family, except lo and the bridge.
-func (n *Network) uplinks(k *kernel, f family) ([]string, error) {
-	all, err := linux.Dump(k.rt.LinkList)
+func (w *forwarding) uplinks(f family) ([]string, error) {
+	all, err := linux.Dump(w.rt.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	addrs, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(nil, f.number()) })
+	addrs, err := linux.Dump(func() ([]netlink.Addr, error) { return w.rt.AddrList(nil, f.number()) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -99,7 +112,7 @@ func (n *Network) uplinks(k *kernel, f family) ([]string, error) {
 	}
 	var links []string
 	for _, l := range all {
-		if a := l.Attrs(); has[a.Index] && a.Name != "lo" && a.Group != n.group {
+		if a := l.Attrs(); has[a.Index] && a.Name != "lo" && a.Group != w.names.group {
 			links = append(links, a.Name)
 		}
 	}
@@ -111,47 +124,47 @@ func isOn(path string) bool {
 	return err == nil && strings.TrimSpace(string(b)) == "1"
 }
 
-func (n *Network) forwardLinks(links []string) error {
+func (w *forwarding) links4(links []string) error {
 	if isOn("/proc/sys/net/ipv4/ip_forward") {
 		return nil
 	}
 	// not recorded: the bridge is deleted in the end
-	if err := setSysctl(ipv4Conf+n.bridge+"/forwarding", "1"); err != nil {
+	if err := setSysctl(ipv4Conf+w.names.bridge+"/forwarding", "1"); err != nil {
 		return err
 	}
 	for _, name := range links {
 		// the link may have been deleted meanwhile
-		if err := n.settings.set(name, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := w.settings.set(name, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *Network) forwardLinks6(links []string) error {
-	if err := n.forward6(n.bridge); err != nil || isOn(ipv6Conf+"all/forwarding") {
+func (w *forwarding) links6(links []string) error {
+	if err := forward6(w.names.bridge); err != nil || isOn(ipv6Conf+"all/forwarding") {
 		return err
 	}
 	perLink := true
 	for _, name := range links {
-		err := n.settings.set("6:"+name+":force_forwarding", "1")
+		err := w.settings.set("6:"+name+":force_forwarding", "1")
 		if errors.Is(err, fs.ErrNotExist) {
 			perLink = false
 		} else if err != nil {
 			return err
 		}
 	}
-	if _, err := os.Stat(ipv6Conf + n.bridge + "/force_forwarding"); err == nil || perLink && len(links) > 0 {
+	if _, err := os.Stat(ipv6Conf + w.names.bridge + "/force_forwarding"); err == nil || perLink && len(links) > 0 {
 		return nil
 	}
 	for _, name := range links { // with forwarding the kernel ignores router advertisements, unless accept_ra is 2
 		if isOn(ipv6Conf + name + "/accept_ra") {
-			if err := n.settings.set("6:"+name+":accept_ra", "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := w.settings.set("6:"+name+":accept_ra", "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	return n.settings.set("6:all:forwarding", "1")
+	return w.settings.set("6:all:forwarding", "1")
 }
 
 // bridged are the settings that pass packets between ports of a bridge through netfilter, for Services and network
@@ -160,11 +173,11 @@ const bridged = "bridge:nf-call-"
 
 // setUpBridges enables them, for bridges of CNI plugins. Without them a Service does not work if client and backend are
 // on the same bridge.
-func (n *Network) setUpBridges() error {
+func (w *forwarding) setUpBridges() error {
 	for _, name := range []string{"iptables", "ip6tables"} {
-		err := n.settings.set(bridged+name, "1")
+		err := w.settings.set(bridged+name, "1")
 		if errors.Is(err, fs.ErrNotExist) {
-			n.log.Warn("bridges are not filtered: load the kernel module br_netfilter, or pods do not reach Services " +
+			w.log.Warn("bridges are not filtered: load the kernel module br_netfilter, or pods do not reach Services " +
 				"whose pods are on the same bridge")
 			return nil
 		}
@@ -180,14 +193,14 @@ const tracked = "conntrack:"
 
 // setUpConntrack sets how long connections of TCP stay in the kernel's table as kube-proxy does: a silent one for a
 // day, and one that its server has half closed for an hour, which the kernel forgets after a minute.
-func (n *Network) setUpConntrack() {
+func (w *forwarding) setUpConntrack() {
 	for name, seconds := range map[string]string{
 		"tcp_timeout_established": "86400",
 		"tcp_timeout_close_wait":  "3600",
 	} {
 		// without the table nothing is forgotten; in a container the settings may be read-only
-		if err := n.settings.set(tracked+name, seconds); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			n.log.Warn("connections are forgotten after the kernel's default time", "setting", name, "err", err)
+		if err := w.settings.set(tracked+name, seconds); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.log.Warn("connections are forgotten after the kernel's default time", "setting", name, "err", err)
 		}
 	}
 }

@@ -8,24 +8,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
-	"sync"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"keelson/lib/linux"
 )
 
 // kernel holds the netlink sockets in the network namespace in which Run was called.
 type kernel struct {
-	rt     *netlink.Handle
-	bridge int // index
-	mac    net.HardwareAddr
-
-	nftMu sync.Mutex // one transaction at a time
-	nft   *nftables.Conn
+	rt  *netlink.Handle
+	nft *nftables.Conn
 }
 
 func openKernel() (*kernel, error) {
@@ -67,41 +59,19 @@ func podHardwareAddr(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x0a, 0x58, ip[0], ip[1], ip[2], ip[3]}
 }
 
-// links returns the pods' links: those of this network's group, and those on the bridge, where earlier versions
-// attached pods.
-func (n *Network) links(k *kernel) ([]string, error) {
-	all, err := linux.Dump(k.rt.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
-	var out []string
-	for _, l := range all {
-		a := l.Attrs()
-		if l.Type() == "veth" && (a.Group == n.group && strings.HasPrefix(a.Name, n.linkPrefix()) ||
-			k.bridge != 0 && a.MasterIndex == k.bridge) {
-			out = append(out, a.Name)
-		}
-	}
-	return out, nil
-}
-
-// remove deletes a veth pair by one of its links. It takes some 10 ms, because the kernel waits for an RCU grace
-// period.
-func (k *kernel) remove(name string) error {
-	link, err := k.rt.LinkByName(name)
-	if isNoLink(err) {
-		return nil
-	}
-	if err == nil {
-		err = k.rt.LinkDel(link)
-	}
-	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete link %s: %w", name, err)
-	}
-	return nil
-}
-
 func isNoLink(err error) bool {
 	var none netlink.LinkNotFoundError
 	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
+}
+
+// linkIndex returns the index of a link, 0 if there is none.
+func linkIndex(rt *netlink.Handle, name string) (int, error) {
+	link, err := rt.LinkByName(name)
+	if isNoLink(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find link %s: %w", name, err)
+	}
+	return link.Attrs().Index, nil
 }

@@ -79,7 +79,7 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := network.tryLease("good", "/ns", nil); err != nil {
+	if _, _, err := network.leases.take("good", "/ns", nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
@@ -87,9 +87,9 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 		".half":   "{}",
 		"outside": `{"addrs":["10.1.0.1"],"boot":"` + bootID() + `"}`,
 		"earlier": `{"addrs":["10.42.0.9"],"boot":"other"}`,
-		"thief":   `{"addrs":["10.42.0.2"],"link":"` + network.linkName("thief") + `","boot":"` + bootID() + `"}`,
+		"thief":   `{"addrs":["10.42.0.2"],"link":"` + network.names.link("thief") + `","boot":"` + bootID() + `"}`,
 	} {
-		if err := os.WriteFile(network.leasePath(name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(network.leases.records.path(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 	if got := network.Attached(); len(got) != 1 || got[0] != "good" {
 		t.Errorf("Attached: got %q, want good alone", got)
 	}
-	if left, err := os.ReadDir(network.leasePath()); err != nil || len(left) != 2 {
+	if left, err := os.ReadDir(network.leases.records.dir); err != nil || len(left) != 2 {
 		t.Errorf("files: got %v, %v, want a lease and its copy", left, err)
 	}
 }
@@ -114,16 +114,16 @@ func TestDamagedLeaseIsRestored(t *testing.T) {
 	}
 	var want []netip.Addr
 	for _, id := range []string{"emptied", "removed"} {
-		l, _, err := network.tryLease(id, "/ns", nil)
+		l, _, err := network.leases.take(id, "/ns", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, l.Addrs...)
 	}
-	if err := os.WriteFile(network.leasePath("emptied"), nil, 0o600); err != nil {
+	if err := os.WriteFile(network.leases.records.path("emptied"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(network.leasePath("removed")); err != nil {
+	if err := os.Remove(network.leases.records.path("removed")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second start finds nothing wrong
@@ -131,7 +131,7 @@ func TestDamagedLeaseIsRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, id := range []string{"emptied", "removed"} {
-			if l := network.leases[id]; l == nil || l.Addrs[0] != want[i] {
+			if l := network.leases.of(id); l == nil || l.Addrs[0] != want[i] {
 				t.Errorf("lease %s: got %v, want %s", id, l, want[i])
 			}
 		}

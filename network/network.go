@@ -4,19 +4,15 @@ package network
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"regexp"
 	"sync"
+	"sync/atomic"
 
 	"keelson/lib/keylock"
-	"keelson/lib/signal"
 )
 
 // Config configures a Network.
@@ -39,40 +35,19 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// PortMapping forwards a port of the node to a port of the pod.
-type PortMapping struct {
-	Protocol      string     `json:"protocol"` // TCP, UDP, SCTP; empty means TCP
-	HostIP        netip.Addr `json:"hostIP"`   // zero or unspecified: every address of the node, 127.0.0.1 included
-	HostPort      uint16     `json:"hostPort"`
-	ContainerPort uint16     `json:"containerPort"`
-}
-
 // Network is this node's pod network. Its methods are safe for concurrent use.
 type Network struct {
 	cfg      Config
-	families []family
-	settings settings
-	bridge   string
-	group    uint32 // of the bridge and the pods' links
-	table    string
-	log      *slog.Logger
+	names    names
+	families families
+	leases   *leases
+	exempt   *exempt
+	mtu      atomic.Int64  // of new pods' links
+	turns    keylock.Locks // by sandbox id
 
-	turns   keylock.Locks // by sandbox id
-	mu      sync.Mutex    // guards all fields below
-	leases  map[string]*lease
-	used    map[netip.Addr]string // address -> id
-	ports   map[portKey]string    // host port -> id
-	cluster []netip.Prefix        // destinations without masquerading; see SetCluster
-	own     map[uint16]string     // reserved ports of the node -> what listens; see Reserve
-	last    map[int]netip.Addr    // the last leased address, by index of the family
-	kernel  *kernel               // nil while not running
 	started chan struct{}         // closed once Run has set the network up, or could not
-	mtu     int                   // of new pods' links
 	begun   func()                // closes started
-	waiting []string              // links to be deleted
-	wake    signal.Signal         // waiting is not empty
-	// going are the links in waiting or being deleted, with the addresses that are free once the link is deleted.
-	going map[string][]netip.Addr
+	running atomic.Pointer[parts] // nil while not running
 }
 
 var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,11}$`)
@@ -95,76 +70,134 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	network := &Network{
-		cfg:      cfg,
-		mtu:      cfg.MTU,
-		families: families,
-		settings: settings{runDir: cfg.RunDir, id: cfg.ID},
-		log:      cfg.Log,
-		bridge:   "kl-" + cfg.ID,
-		group:    GroupOf(cfg.ID),
-		table:    "keelson-" + cfg.ID,
-		leases:   map[string]*lease{},
-		used:     map[netip.Addr]string{},
-		last:     map[int]netip.Addr{},
-		ports:    map[portKey]string{},
-		own:      map[uint16]string{},
-		wake:     signal.New(),
-		started:  make(chan struct{}),
-		going:    map[string][]netip.Addr{},
-	}
-	network.begun = sync.OnceFunc(func() { close(network.started) })
-	if err := network.readLeases(); err != nil {
+	names := namesOf(cfg.ID)
+	leases, err := openLeases(cfg.Dir, names, families, cfg.Log)
+	if err != nil {
 		return nil, err
 	}
+	network := &Network{
+		cfg:      cfg,
+		names:    names,
+		families: families,
+		leases:   leases,
+		exempt:   &exempt{},
+		started:  make(chan struct{}),
+	}
+	network.mtu.Store(int64(cfg.MTU))
+	network.begun = sync.OnceFunc(func() { close(network.started) })
 	return network, nil
 }
 
-// Bridge returns the name of the link with the gateway addresses.
-func (n *Network) Bridge() string { return n.bridge }
-
-// Group returns the group of all links of this node's pods (nft's iifgroup and oifgroup).
-func (n *Network) Group() uint32 { return n.group }
-
-// Gateway returns the pods' default gateway in the first family: the address of the node for its pods.
-func (n *Network) Gateway() netip.Addr { return n.families[0].gateway }
-
 // SetMTU sets the MTU of pods that are attached from now on. Others keep theirs: the kernel sends them an ICMP error
 // when a packet is too long for a tunnel. It may be called at any time.
-func (n *Network) SetMTU(mtu int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.mtu = mtu
+func (n *Network) SetMTU(mtu int) { n.mtu.Store(int64(mtu)) }
+
+// SetCluster sets the destinations to which pods send with their own addresses: the pod ranges of all nodes and the
+// nodes' addresses. Packets to other destinations are masqueraded. This node's range is always included. It may be
+// called at any time.
+func (n *Network) SetCluster(ranges []netip.Prefix) error {
+	n.exempt.set(ranges)
+	if parts := n.running.Load(); parts != nil {
+		return parts.tables.writeExempt()
+	}
+	return nil // Run writes it
+}
+
+// Reserve reserves a port of this node for a listener of the node itself; what names it ("the API server"). No pod gets
+// it as a host port, and packets to the port always reach the node, even if an earlier pod has it as a host port. It
+// may be called at any time.
+func (n *Network) Reserve(port uint16, what string) error {
+	n.leases.reserve(port, what)
+	if parts := n.running.Load(); parts != nil {
+		return parts.tables.writeReserved()
+	}
+	return nil // Run writes it
 }
 
 // Run sets up the network, calls ready, and deletes detached links in the background until ctx is done. Pods stay
 // attached when it returns.
 func (n *Network) Run(ctx context.Context, ready func()) error {
 	defer n.begun()
-	kernel, err := openKernel()
+	parts, err := n.open()
 	if err != nil {
 		return err
 	}
-	if err := n.setUp(kernel); err != nil {
-		kernel.close()
+	if err := n.setUp(parts); err != nil {
+		parts.kernel.close()
 		return errors.Join(err, n.undo(ctx))
 	}
-	n.mu.Lock()
-	n.kernel = kernel
-	n.mu.Unlock()
-	if err := n.writeOwn(kernel); err != nil { // ports that were reserved during the setup
-		n.log.Error("host ports of the node", "err", err)
+	n.running.Store(parts)
+	// What was set during the setup, when the tables were written already.
+	if err := errors.Join(parts.tables.writeReserved(), parts.tables.writeExempt()); err != nil {
+		n.cfg.Log.Error("addresses and ports of the node", "err", err)
 	}
 	n.begun()
 	ready()
-	n.deleteLinks(ctx, kernel)
-	n.mu.Lock()
-	n.kernel = nil
-	n.mu.Unlock()
-	n.deleteWaiting(kernel)
-	kernel.close()
+	parts.reaper.run(ctx)
+	n.running.Store(nil)
+	parts.reaper.deleteWaiting()
+	parts.kernel.close()
 	return nil
 }
+
+// parts are what a network has in the kernel, in the network namespace in which they were opened.
+type parts struct {
+	kernel *kernel
+	links  *podLinks
+	tables *tables
+	reaper *reaper
+}
+
+func (n *Network) open() (*parts, error) {
+	kernel, err := openKernel()
+	if err != nil {
+		return nil, err
+	}
+	links := &podLinks{rt: kernel.rt, names: n.names, families: n.families}
+	return &parts{
+		kernel: kernel,
+		links:  links,
+		tables: newTables(kernel.nft, n.names, n.families, n.cfg.Plugins, n.leases, n.exempt, n.cfg.Log),
+		reaper: newReaper(links.remove, n.leases, n.cfg.Log),
+	}, nil
+}
+
+// setUp makes or corrects bridge, sysctls, rules and routes, and finds what an earlier process left.
+func (n *Network) setUp(p *parts) error {
+	gateway := &gateway{
+		rt:       p.kernel.rt,
+		names:    n.names,
+		families: n.families,
+		plugins:  n.cfg.Plugins,
+		mtu:      n.cfg.MTU,
+	}
+	if err := gateway.setUp(); err != nil {
+		return err
+	}
+	forwarding := &forwarding{
+		rt:       p.kernel.rt,
+		names:    n.names,
+		families: n.families,
+		plugins:  n.cfg.Plugins,
+		settings: n.settings(),
+		log:      n.cfg.Log,
+	}
+	if err := forwarding.setUp(); err != nil {
+		return err
+	}
+	if err := p.tables.setUp(); err != nil {
+		return err
+	}
+	forwarding.setUpConntrack() // the rules have loaded the kernel's connection table
+	links, err := p.links.list()
+	if err != nil {
+		return err
+	}
+	p.reaper.deleteUnleased(links)
+	return p.links.repairRoutes(n.leases.byLink())
+}
+
+func (n *Network) settings() settings { return settings{runDir: n.cfg.RunDir, id: n.names.id} }
 
 // undo removes what a failed start made, unless pods are attached.
 func (n *Network) undo(ctx context.Context) error {
@@ -172,6 +205,22 @@ func (n *Network) undo(ctx context.Context) error {
 		return nil
 	}
 	return n.Purge(context.WithoutCancel(ctx))
+}
+
+// Purge removes everything of this network in the kernel and on disk: pods' links, bridge, rules and leases. It
+// restores the forwarding settings. Attached pods lose their network. Run must not be running; nothing need exist.
+func (n *Network) Purge(_ context.Context) error {
+	parts, err := n.open()
+	if err != nil {
+		return err
+	}
+	defer parts.kernel.close()
+	return errors.Join(
+		parts.links.purge(n.leases.byLink()),
+		parts.tables.purge(),
+		n.settings().restore(),
+		n.leases.removeAll(),
+	)
 }
 
 // Attach sets lo up in the namespace at netnsPath, adds an eth0 with addresses and a default route, and opens the host
@@ -182,30 +231,34 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 		return nil, err
 	}
 	defer n.turns.Lock(id)()
-	kernel, err := n.running(ctx)
+	parts, err := n.awaitRun(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
-	lease, fresh, err := n.lease(kernel, id, netnsPath, ports)
+	lease, fresh, err := n.leases.take(id, netnsPath, ports)
+	if errors.Is(err, errNoAddress) && parts.reaper.deleteWaiting() { // that has freed addresses
+		lease, fresh, err = n.leases.take(id, netnsPath, ports)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if fresh {
-		err = n.checkPortsFree(ctx, lease.Ports)
+		err = checkPortsFree(ctx, n.families, lease.Ports)
 	}
 	if err == nil {
-		err = n.connect(kernel, lease)
+		parts.reaper.finish(lease.Link) // an old link of this sandbox
+		err = parts.links.connect(lease, int(n.mtu.Load()))
 	}
 	if err == nil && fresh {
-		err = n.openPorts(kernel, lease)
+		err = parts.tables.openPorts(lease)
 	}
 	if err != nil {
 		err = fmt.Errorf("attach %s: %w", id, err)
 		if fresh {
-			err = errors.Join(err, n.detach(kernel, id, lease))
+			err = errors.Join(err, n.detach(parts, id, lease))
 		}
 		return nil, err
 	}
@@ -219,59 +272,48 @@ func (n *Network) Detach(ctx context.Context, id string) error {
 		return err
 	}
 	defer n.turns.Lock(id)()
-	n.mu.Lock()
-	l := n.leases[id]
-	n.mu.Unlock()
-	if l == nil {
+	lease := n.leases.of(id)
+	if lease == nil {
 		return nil
 	}
-	k, err := n.running(ctx)
+	parts, err := n.awaitRun(ctx)
 	if err != nil {
 		return err
 	}
-	if err := n.detach(k, id, l); err != nil {
+	if err := n.detach(parts, id, lease); err != nil {
 		return fmt.Errorf("detach %s: %w", id, err)
 	}
 	return nil
 }
 
-func (n *Network) detach(k *kernel, id string, l *lease) error {
-	if err := n.closePorts(k, l); err != nil {
+func (n *Network) detach(parts *parts, id string, lease *lease) error {
+	if err := parts.tables.closePorts(lease); err != nil {
 		return err
 	}
-	if err := n.drop(id, l); err != nil {
+	if err := n.leases.drop(id, lease); err != nil {
 		return err
 	}
-	n.deleteLater(l.Link, l.Addrs...)
+	parts.reaper.deleteLater(lease.Link, lease.Addrs...)
 	return nil
 }
 
 // Attached returns the ids with a lease, so that the caller can detach those without a sandbox.
-func (n *Network) Attached() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := make([]string, 0, len(n.leases))
-	for id := range n.leases {
-		out = append(out, id)
-	}
-	return out
-}
+func (n *Network) Attached() []string { return n.leases.ids() }
 
 var errNotRunning = errors.New("the pod network is not running")
 
-// running waits until Run has set up the network: the runtime starts at the same time.
-func (n *Network) running(ctx context.Context) (*kernel, error) {
+// awaitRun waits until Run has set up the network: the runtime starts at the same time.
+func (n *Network) awaitRun(ctx context.Context) (*parts, error) {
 	select {
 	case <-n.started:
 	case <-ctx.Done():
 		return nil, errNotRunning
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.kernel == nil {
+	parts := n.running.Load()
+	if parts == nil {
 		return nil, errNotRunning
 	}
-	return n.kernel, nil
+	return parts, nil
 }
 
 var podPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$`)
@@ -281,32 +323,4 @@ func checkID(id string) error {
 		return fmt.Errorf("sandbox id %q is not usable as a file name", id)
 	}
 	return nil
-}
-
-// linkName returns the name of the host's end of a pod's link, unique to cluster and pod in the kernel's 15 characters.
-func (n *Network) linkName(id string) string {
-	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
-	return n.linkPrefix() + hex.EncodeToString(sum[:4])
-}
-
-// linkPrefix returns the common prefix of this cluster's link names, for firewall rules by name.
-func (n *Network) linkPrefix() string {
-	sum := sha256.Sum256([]byte(n.cfg.ID))
-	return "kv" + hex.EncodeToString(sum[:2]) + "-"
-}
-
-// bridgedName returns the link's name in versions that attached it to the bridge.
-func (n *Network) bridgedName(id string) string {
-	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
-	return "kv-" + hex.EncodeToString(sum[:6])
-}
-
-// GroupOf returns the group of all links of the pods of the network with the ID.
-func GroupOf(id string) uint32 {
-	sum := sha256.Sum256([]byte(id))
-	return binary.BigEndian.Uint32(sum[:]) | 1<<16 // above the groups that administrators use
-}
-
-func (n *Network) leasePath(elem ...string) string {
-	return filepath.Join(append([]string{n.cfg.Dir, "leases"}, elem...)...)
 }

@@ -180,7 +180,7 @@ func assertClean(t testing.TB, network *Network) {
 		t.Fatal(err)
 	}
 	for _, l := range links {
-		if name := l.Attrs().Name; name == network.bridge || strings.HasPrefix(name, "kv") {
+		if name := l.Attrs().Name; name == network.names.bridge || strings.HasPrefix(name, "kv") {
 			t.Errorf("link %s is left", name)
 		}
 	}
@@ -193,11 +193,11 @@ func assertClean(t testing.TB, network *Network) {
 		t.Fatal(err)
 	}
 	for _, tab := range tables {
-		if tab.Name == network.table || tab.Name == "keelson-probe" {
+		if tab.Name == network.names.table || tab.Name == "keelson-probe" {
 			t.Errorf("table %s is left", tab.Name)
 		}
 	}
-	if left, err := os.ReadDir(network.leasePath()); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(network.leases.records.dir); err != nil || len(left) > 0 {
 		t.Errorf("leases left: %v, %v", left, err)
 	}
 }
@@ -281,9 +281,9 @@ func TestPodsReachEachOtherAndTheNode(t *testing.T) {
 	b := attach(t, network, "b", nsB)
 	serveIn(t, nsB, ":80")
 	wantAnswer(t, "pod to pod", nsA, b.String()+":80", addr.String())
-	wantAnswer(t, "node to pod", "", b.String()+":80", network.Gateway().String())
+	wantAnswer(t, "node to pod", "", b.String()+":80", network.families[0].gateway.String())
 	wantAnswer(t, "pod to its own lo", nsB, "127.0.0.1:80", "127.0.0.1")
-	listener, err := net.Listen("tcp4", network.Gateway().String()+":0")
+	listener, err := net.Listen("tcp4", network.families[0].gateway.String()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,11 +319,11 @@ func TestHostPorts(t *testing.T) {
 	b := attach(t, network, "b", nsB)
 	serveIn(t, nsA, ":80")
 	serveIn(t, outside, ":90")
-	wantAnswer(t, "node through localhost", "", "127.0.0.1:8080", network.Gateway().String())
+	wantAnswer(t, "node through localhost", "", "127.0.0.1:8080", network.families[0].gateway.String())
 	wantAnswer(t, "node through its address", "", uplink+":8080", uplink)
-	wantAnswer(t, "through a host IP", "", "127.0.0.3:8081", network.Gateway().String())
-	wantAnswer(t, "other pod, which is known as itself", nsB, network.Gateway().String()+":8080", b.String())
-	wantAnswer(t, "the pod itself", nsA, network.Gateway().String()+":8080", network.Gateway().String())
+	wantAnswer(t, "through a host IP", "", "127.0.0.3:8081", network.families[0].gateway.String())
+	wantAnswer(t, "other pod, which is known as itself", nsB, network.families[0].gateway.String()+":8080", b.String())
+	wantAnswer(t, "the pod itself", nsA, network.families[0].gateway.String()+":8080", network.families[0].gateway.String())
 	wantAnswer(t, "from outside", outside, uplink+":8080", "192.0.2.2")
 	wantAnswer(t, "pod to outside is masqueraded", nsB, "192.0.2.2:90", uplink)
 	if got, err := ask(t, "", "127.0.0.1:8081"); err == nil {
@@ -411,7 +411,7 @@ func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 		eth, _ := netlink.LinkByName(podLink)
 		rerr = errors.Join(rerr, netlink.RouteAdd(&netlink.Route{
 			LinkIndex: eth.Attrs().Index,
-			Gw:        network.Gateway().AsSlice(),
+			Gw:        network.families[0].gateway.AsSlice(),
 			Dst:       ipNet(loopNet),
 			Flags:     int(netlink.FLAG_ONLINK),
 		}))
@@ -434,19 +434,19 @@ func TestRestartKeepsAddressesAndPorts(t *testing.T) {
 	addr := attach(t, network, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80})
 	serveIn(t, nsA, ":80")
 	stray := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "kv-stray", MasterIndex: network.kernel.bridge},
+		LinkAttrs: netlink.LinkAttrs{Name: "kv-stray", MasterIndex: indexOf(t, network.names.bridge)},
 		PeerName:  "kv-stray2",
 	}
 	if err := netlink.LinkAdd(stray); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	wantAnswer(t, "while stopped", "", "127.0.0.1:8090", network.Gateway().String())
+	wantAnswer(t, "while stopped", "", "127.0.0.1:8090", network.families[0].gateway.String())
 	n2, stop2 := start(t, cfg)
 	if got := n2.Attached(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("Attached after restart: got %q", got)
 	}
-	wantAnswer(t, "after restart", "", "127.0.0.1:8090", network.Gateway().String())
+	wantAnswer(t, "after restart", "", "127.0.0.1:8090", network.families[0].gateway.String())
 	if again := attach(t, n2, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80}); again != addr {
 		t.Errorf("address after restart: got %s, want %s", again, addr)
 	}
@@ -557,7 +557,7 @@ func TestDroppingFirewallIsOpened(t *testing.T) {
 // wantFirewall wants one firewall, and this text in what is said about it.
 func wantFirewall(t *testing.T, n *Network, want string) {
 	t.Helper()
-	got, err := Firewalls(n.cfg.ID)
+	got, err := Firewalls(n.names.id)
 	if err != nil || len(got) != 1 || !strings.Contains(got[0].String(), want) {
 		t.Errorf("firewalls: got %v, %v; want one: %s", got, err, want)
 	}
@@ -600,7 +600,7 @@ func TestKernelHasAllFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.close()
-	if got := k.missingFeature(); got != "" {
+	if got := missingFeature(k.nft); got != "" {
 		t.Errorf("this kernel lacks %s", got)
 	}
 }
@@ -625,7 +625,7 @@ func BenchmarkAttach(b *testing.B) {
 			b.Fatal(err)
 		}
 		detach += time.Since(begin)
-		network.finishDelete(network.kernel, network.linkName(id)) // the namespace is used again
+		network.running.Load().reaper.finish(network.names.link(id)) // the namespace is used again
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(detach.Microseconds())/float64(b.N), "µs/detach")

@@ -66,7 +66,7 @@ func TestPodsCannotTakeTheNodesPorts(t *testing.T) {
 	})
 	attach(t, network, "pod", ns, PortMapping{HostPort: 10250, ContainerPort: 80})
 	serveIn(t, ns, ":80")
-	wantAnswer(t, "a port of the pod", "", "127.0.0.1:10250", network.Gateway().String())
+	wantAnswer(t, "a port of the pod", "", "127.0.0.1:10250", network.families[0].gateway.String())
 	listenAs(t, "127.0.0.1:10250", "kubelet")
 	if err := network.Reserve(10250, "the kubelet"); err != nil {
 		t.Fatal(err)

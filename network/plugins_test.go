@@ -35,20 +35,20 @@ func TestPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = netlink.LinkDel(plugged) }()
-	gateway := netip.PrefixFrom(network.Gateway(), cfg.PodCIDRs[0].Bits())
+	gateway := netip.PrefixFrom(network.families[0].gateway, cfg.PodCIDRs[0].Bits())
 	if err := netlink.AddrAdd(plugged, &netlink.Addr{IPNet: ipNet(gateway)}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Plugins = true
 	network, stop = start(t, cfg)
 	serveIn(t, nsA, ":80")
-	wantAnswer(t, "node to a pod from before", "", addr.String()+":80", network.Gateway().String())
-	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: linkIndex(t, network.Bridge())}},
+	wantAnswer(t, "node to a pod from before", "", addr.String()+":80", network.families[0].gateway.String())
+	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: indexOf(t, network.names.bridge)}},
 		netlink.FAMILY_V4)
-	if err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != network.Gateway().String()+"/32" {
+	if err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != network.families[0].gateway.String()+"/32" {
 		t.Errorf("the node has %v, %v; want its gateway's address alone", addrs, err)
 	}
-	if !network.masquerades() {
+	if !network.running.Load().tables.masquerades() {
 		t.Error("a pod from before is not masqueraded")
 	}
 	if b, _ := os.ReadFile(path); bridges == nil && strings.TrimSpace(string(b)) != "1" {
@@ -59,7 +59,7 @@ func TestPlugins(t *testing.T) {
 	}
 	stop()
 	network, stop = start(t, cfg)
-	if network.masquerades() {
+	if network.running.Load().tables.masquerades() {
 		t.Error("masquerades although no pod is its own")
 	}
 	stop()
@@ -71,7 +71,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-func linkIndex(t *testing.T, name string) int {
+func indexOf(t *testing.T, name string) int {
 	t.Helper()
 	l, err := netlink.LinkByName(name)
 	if err != nil {

@@ -5,10 +5,12 @@ package network
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -19,9 +21,67 @@ import (
 
 const podLink = "eth0"
 
+// podLinks are the pods' veth pairs, with the host's routes to the pods.
+type podLinks struct {
+	rt       *netlink.Handle
+	names    names
+	families families
+}
+
+// list returns the pods' links: those of this network's group, and those on the bridge, where earlier versions attached
+// pods.
+func (p *podLinks) list() ([]string, error) {
+	all, err := linux.Dump(p.rt.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	bridge, err := linkIndex(p.rt, p.names.bridge)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, l := range all {
+		a := l.Attrs()
+		if l.Type() == "veth" && (a.Group == p.names.group && strings.HasPrefix(a.Name, p.names.linkPrefix) ||
+			bridge != 0 && a.MasterIndex == bridge) {
+			out = append(out, a.Name)
+		}
+	}
+	return out, nil
+}
+
+// remove deletes a veth pair by one of its links. It takes some 10 ms, because the kernel waits for an RCU grace
+// period.
+func (p *podLinks) remove(name string) error {
+	link, err := p.rt.LinkByName(name)
+	if isNoLink(err) {
+		return nil
+	}
+	if err == nil {
+		err = p.rt.LinkDel(link)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete link %s: %w", name, err)
+	}
+	return nil
+}
+
+// purge removes the links of the leases and all others of this network, and then the bridge.
+func (p *podLinks) purge(leases map[string]*lease) error {
+	names, err := p.list()
+	if err != nil {
+		return err
+	}
+	names = slices.AppendSeq(names, maps.Keys(leases))
+	var errs []error
+	for _, name := range append(names, p.names.bridge) {
+		errs = append(errs, p.remove(name))
+	}
+	return errors.Join(errs...)
+}
+
 // connect makes the pod's link, unless it exists.
-func (n *Network) connect(k *kernel, l *lease) error {
-	n.finishDelete(k, l.Link) // an old link of this sandbox
+func (p *podLinks) connect(l *lease, mtu int) error {
 	ns, err := openNetns(l.Netns)
 	if err != nil {
 		return err
@@ -32,15 +92,15 @@ func (n *Network) connect(k *kernel, l *lease) error {
 		return fmt.Errorf("enter %s: %w", l.Netns, err)
 	}
 	defer inside.Close()
-	err = n.addVeth(k, l, ns)
+	err = p.addVeth(l, ns, mtu)
 	if errors.Is(err, unix.EEXIST) {
-		if n.connected(k, inside, l) {
+		if p.connected(inside, l) {
 			return nil
 		}
-		if err := k.remove(l.Link); err != nil {
+		if err := p.remove(l.Link); err != nil {
 			return err
 		}
-		err = n.addVeth(k, l, ns)
+		err = p.addVeth(l, ns, mtu)
 	}
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
@@ -48,7 +108,7 @@ func (n *Network) connect(k *kernel, l *lease) error {
 	case err != nil:
 		return fmt.Errorf("create link %s: %w", l.Link, err)
 	}
-	return n.configure(inside, l)
+	return p.configure(inside, l)
 }
 
 func openNetns(path string) (netns.NsHandle, error) {
@@ -60,14 +120,11 @@ func openNetns(path string) (netns.NsHandle, error) {
 }
 
 // addVeth makes the veth pair, with one end in the pod, and adds the routes to the pod's addresses.
-func (n *Network) addVeth(k *kernel, l *lease, ns netns.NsHandle) error {
-	n.mu.Lock()
-	mtu := n.mtu
-	n.mu.Unlock()
+func (p *podLinks) addVeth(l *lease, ns netns.NsHandle, mtu int) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = l.Link
 	attrs.MTU = mtu
-	attrs.Group = n.group
+	attrs.Group = p.names.group
 	attrs.Flags = net.FlagUp
 	attrs.HardwareAddr = hardwareAddr(l.Link)
 	veth := &netlink.Veth{
@@ -76,21 +133,21 @@ func (n *Network) addVeth(k *kernel, l *lease, ns netns.NsHandle) error {
 		PeerNamespace:    netlink.NsFd(int(ns)),
 		PeerHardwareAddr: podHardwareAddr(l.Addrs[0]),
 	}
-	if err := k.rt.LinkAdd(veth); err != nil {
+	if err := p.rt.LinkAdd(veth); err != nil {
 		return err
 	}
-	if err := n.setUpPodLink(l.Link); err != nil {
+	if err := forwardPods(l.Link, p.families); err != nil {
 		return err
 	}
-	return n.addRoutes(k, veth.Attrs().Index, l)
+	return p.addRoutes(veth.Attrs().Index, l)
 }
 
 // addRoutes adds the host's routes to the pod's addresses, and permanent neighbour entries, so that neither ARP nor NDP
 // is needed.
-func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
+func (p *podLinks) addRoutes(index int, l *lease) error {
 	mac := podHardwareAddr(l.Addrs[0])
 	for _, addr := range l.Addrs {
-		f, ok := n.of(addr)
+		f, ok := p.families.of(addr)
 		if !ok {
 			continue
 		}
@@ -100,10 +157,10 @@ func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
 			Src:       f.gateway.AsSlice(),
 			Scope:     netlink.SCOPE_LINK,
 		}
-		if err := k.rt.RouteReplace(route); err != nil {
+		if err := p.rt.RouteReplace(route); err != nil {
 			return fmt.Errorf("add route to %s: %w", addr, err)
 		}
-		if err := k.rt.NeighSet(neighbour(index, addr, mac)); err != nil {
+		if err := p.rt.NeighSet(neighbour(index, addr, mac)); err != nil {
 			return fmt.Errorf("add neighbour %s: %w", addr, err)
 		}
 	}
@@ -119,27 +176,22 @@ func neighbour(index int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 	}
 }
 
-// repairRoutes adds the routes to all pods again: they are lost when an administrator sets a link down and up.
-func (n *Network) repairRoutes(k *kernel) error {
-	n.mu.Lock()
-	leases := map[string]*lease{}
-	for _, l := range n.leases {
-		leases[l.Link] = l
-	}
-	n.mu.Unlock()
+// repairRoutes adds the routes to the pods of the leases, by link, again: they are lost when an administrator sets a
+// link down and up.
+func (p *podLinks) repairRoutes(leases map[string]*lease) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	all, err := linux.Dump(k.rt.LinkList)
+	all, err := linux.Dump(p.rt.LinkList)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
 	for _, link := range all {
 		l := leases[link.Attrs().Name]
-		if l == nil || link.Attrs().Group != n.group || link.Attrs().Flags&net.FlagUp == 0 {
+		if l == nil || link.Attrs().Group != p.names.group || link.Attrs().Flags&net.FlagUp == 0 {
 			continue
 		}
-		if err := n.addRoutes(k, link.Attrs().Index, l); err != nil {
+		if err := p.addRoutes(link.Attrs().Index, l); err != nil {
 			return err
 		}
 	}
@@ -148,7 +200,7 @@ func (n *Network) repairRoutes(k *kernel) error {
 
 // configure sets up the pod's end: its addresses as host prefixes, and the default route by the gateway, which is
 // on-link.
-func (n *Network) configure(inside *netlink.Handle, l *lease) error {
+func (p *podLinks) configure(inside *netlink.Handle, l *lease) error {
 	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
 	if err := inside.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("set lo up: %w", err)
@@ -161,7 +213,7 @@ func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 		return fmt.Errorf("set %s up: %w", podLink, err)
 	}
 	for _, a := range l.Addrs {
-		f, ok := n.of(a)
+		f, ok := p.families.of(a)
 		if !ok {
 			continue
 		}
@@ -181,13 +233,17 @@ func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 
 // connected reports whether the pod has its address and its link is of this network. A link of an earlier version, on
 // the bridge, does not change.
-func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
-	host, err := k.rt.LinkByName(l.Link)
+func (p *podLinks) connected(inside *netlink.Handle, l *lease) bool {
+	host, err := p.rt.LinkByName(l.Link)
 	if err != nil {
 		return false
 	}
-	bridged := host.Attrs().MasterIndex == k.bridge
-	if !bridged && host.Attrs().Group != n.group {
+	bridge, err := linkIndex(p.rt, p.names.bridge)
+	if err != nil {
+		return false
+	}
+	bridged := bridge != 0 && host.Attrs().MasterIndex == bridge
+	if !bridged && host.Attrs().Group != p.names.group {
 		return false
 	}
 	pod, err := inside.LinkByName(podLink)
@@ -201,6 +257,6 @@ func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(l.Addrs[0].AsSlice()) }) {
 		return false
 	}
-	return bridged || n.setUpPodLink(l.Link) == nil && n.addRoutes(k, host.Attrs().Index, l) == nil && n.configure(
-		inside, l) == nil
+	return bridged || forwardPods(l.Link, p.families) == nil && p.addRoutes(host.Attrs().Index, l) == nil &&
+		p.configure(inside, l) == nil
 }

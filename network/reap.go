@@ -4,82 +4,95 @@ package network
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
+	"sync"
+
+	"keelson/lib/keylock"
+	"keelson/lib/signal"
 )
 
-// deleteUnleased deletes this network's links without a lease: an Attach or Detach was interrupted.
-func (n *Network) deleteUnleased(k *kernel) error {
-	links, err := n.links(k)
-	if err != nil {
-		return err
+// reaper deletes links of pods in the background, because that is slow, and then frees their addresses.
+type reaper struct {
+	remove func(link string) error // of both ends
+	leases *leases
+	log    *slog.Logger
+
+	wake    signal.Signal // waiting is not empty
+	turns   keylock.Locks // by link: a new link of the name is not made while the old one is deleted
+	mu      sync.Mutex    // guards all fields below
+	waiting []string      // links to be deleted
+	// going are the links in waiting or being deleted, with the addresses that are free once the link is deleted.
+	going map[string][]netip.Addr
+}
+
+func newReaper(remove func(link string) error, leases *leases, log *slog.Logger) *reaper {
+	return &reaper{
+		remove: remove,
+		leases: leases,
+		log:    log,
+		wake:   signal.New(),
+		going:  map[string][]netip.Addr{},
 	}
-	n.mu.Lock()
-	known := map[string]bool{}
-	for _, l := range n.leases {
-		known[l.Link] = true
-	}
-	n.mu.Unlock()
+}
+
+// deleteUnleased queues those of this network's links that have no lease: an Attach or Detach was interrupted.
+func (r *reaper) deleteUnleased(links []string) {
+	known := r.leases.byLink()
 	for _, name := range links {
-		if !known[name] {
-			n.deleteLater(name)
+		if known[name] == nil {
+			r.deleteLater(name)
 		}
 	}
-	return nil
 }
 
-// deleteLater queues a link for deleteLinks; its addresses stay in use until it is deleted.
-func (n *Network) deleteLater(name string, addrs ...netip.Addr) {
-	n.mu.Lock()
-	n.waiting = append(n.waiting, name)
-	n.going[name] = addrs
-	for _, a := range addrs {
-		n.used[a] = "link " + name
-	}
-	n.mu.Unlock()
-	n.wake.Notify()
+// deleteLater queues a link, whose addresses leases.drop has given to it.
+func (r *reaper) deleteLater(name string, addrs ...netip.Addr) {
+	r.mu.Lock()
+	r.waiting = append(r.waiting, name)
+	r.going[name] = addrs
+	r.mu.Unlock()
+	r.wake.Notify()
 }
 
-// deleteLinks deletes queued links until ctx is done.
-func (n *Network) deleteLinks(ctx context.Context, k *kernel) {
+// run deletes queued links until ctx is done.
+func (r *reaper) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.wake.C():
-			n.deleteWaiting(k)
+		case <-r.wake.C():
+			r.deleteWaiting()
 		}
 	}
 }
 
 // deleteWaiting deletes the queued links; false when there were none.
-func (n *Network) deleteWaiting(k *kernel) bool {
-	n.mu.Lock()
-	names := n.waiting
-	n.waiting = nil
-	n.mu.Unlock()
+func (r *reaper) deleteWaiting() bool {
+	r.mu.Lock()
+	names := r.waiting
+	r.waiting = nil
+	r.mu.Unlock()
 	for _, name := range names {
-		n.finishDelete(k, name)
+		r.finish(name)
 	}
 	return len(names) > 0
 }
 
-// finishDelete deletes one queued link, unless that was done, and frees its addresses.
-func (n *Network) finishDelete(k *kernel, name string) {
-	n.mu.Lock()
-	addrs, still := n.going[name]
-	n.mu.Unlock()
+// finish deletes one queued link, unless that was done, and frees its addresses.
+func (r *reaper) finish(name string) {
+	defer r.turns.Lock(name)()
+	r.mu.Lock()
+	addrs, still := r.going[name]
+	r.mu.Unlock()
 	if !still {
 		return
 	}
-	if err := k.remove(name); err != nil {
-		n.log.Warn("link not deleted", "link", name, "error", err)
+	if err := r.remove(name); err != nil {
+		r.log.Warn("link not deleted", "link", name, "error", err)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.going, name)
-	for _, a := range addrs {
-		if n.used[a] == "link "+name {
-			delete(n.used, a)
-		}
-	}
+	r.mu.Lock()
+	delete(r.going, name)
+	r.mu.Unlock()
+	r.leases.free(name, addrs)
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestPodsAreRouted(t *testing.T) {
 		Hooknum:  nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityNATDest,
 	})
-	r := network.rules(network.families[0], false)
+	r := rulesOf(network.names.table, network.families[0], false)
 	conn.AddRule(&nftables.Rule{
 		Table: tab,
 		Chain: pre,
@@ -99,12 +100,12 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	network, stop := start(t, cfg)
 	nsOld := newNetns(t)
 	nsNew := newNetns(t)
-	lease, _, err := network.tryLease("old", nsOld, nil)
+	lease, _, err := network.leases.take("old", nsOld, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Link = network.bridgedName("old") // as that version did
-	if err := network.writeLease("old", lease); err != nil {
+	lease.Link = network.names.bridgedLink("old") // as that version did
+	if err := network.leases.records.write("old", lease); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := netns.GetFromPath(nsOld)
@@ -116,7 +117,7 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 		LinkAttrs: netlink.LinkAttrs{
 			Name:        lease.Link,
 			MTU:         1500,
-			MasterIndex: network.kernel.bridge,
+			MasterIndex: indexOf(t, network.names.bridge),
 			Flags:       net.FlagUp,
 		},
 		PeerName:      podLink,
@@ -129,7 +130,7 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 		eth, _ := netlink.LinkByName(podLink)
 		_ = netlink.LinkSetUp(eth)
 		_ = netlink.AddrAdd(eth, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(lease.Addrs[0], 24))})
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: network.Gateway().AsSlice()})
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: network.families[0].gateway.AsSlice()})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	serveIn(t, nsNew, ":80")
 	wantAnswer(t, "new to old", nsNew, lease.Addrs[0].String()+":80", fresh.String())
 	wantAnswer(t, "old to new", nsOld, fresh.String()+":80", lease.Addrs[0].String())
-	wantAnswer(t, "node to old", "", lease.Addrs[0].String()+":80", network.Gateway().String())
+	wantAnswer(t, "node to old", "", lease.Addrs[0].String()+":80", network.families[0].gateway.String())
 }
 
 // TestBothFamilies: addresses, the way between pods, to the node and outside, host ports, and nothing left.
@@ -166,8 +167,8 @@ func reachInBoth(t *testing.T, cidrs []string) {
 	attach(t, n, "b", nsB)
 	serveIn(t, nsA, ":80")
 	for i := range cidrs {
-		a := n.leases["a"].Addrs[i]
-		b := n.leases["b"].Addrs[i]
+		a := n.leases.of("a").Addrs[i]
+		b := n.leases.of("b").Addrs[i]
 		gw := n.families[i].gateway
 		wantAnswer(t, "pod to pod", nsB, netip.AddrPortFrom(a, 80).String(), b.String())
 		wantAnswer(t, "node to pod", "", netip.AddrPortFrom(a, 80).String(), gw.String())
@@ -191,7 +192,7 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 	for i, thief := range []string{"10.98.9.77", "fd00:98:9::77"} {
 		var udpConn, s *net.UDPConn
 		var err error
-		b := network.leases["b"].Addrs[i]
+		b := network.leases.of("b").Addrs[i]
 		inside(t, nsB, func() { s, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99))) })
 		if err != nil {
 			t.Fatal(err)
@@ -211,7 +212,7 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		_ = udpConn.Close()
 		inside(t, nsA, func() { // what comes after it arrives
 			udpConn, err = net.DialUDP("udp",
-				net.UDPAddrFromAddrPort(netip.AddrPortFrom(network.leases["a"].Addrs[i], 0)),
+				net.UDPAddrFromAddrPort(netip.AddrPortFrom(network.leases.of("a").Addrs[i], 0)),
 				net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
 		})
 		if err != nil {
@@ -280,4 +281,26 @@ func TestMasqueradeOnlyWhatLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAnswer(t, "to a stranger again", ns, "192.0.2.2:90", uplink)
+}
+
+// TestClusterSetIsWrittenInTheEnd: what could not be written is tried again, and what is there is not written again.
+func TestClusterSetIsWrittenInTheEnd(t *testing.T) {
+	needRoot(t)
+	network, _ := start(t, newConfig(t))
+	tables := network.running.Load().tables
+	if err := tables.purge(); err != nil {
+		t.Fatal(err)
+	}
+	want := ranges("192.0.2.2/32")
+	for range 2 {
+		if err := network.SetCluster(want); err == nil {
+			t.Error("SetCluster without a table: got no error")
+		}
+	}
+	if err := tables.setUp(); err != nil {
+		t.Fatal(err)
+	}
+	if err := network.SetCluster(want); err != nil || !slices.Equal(tables.cluster, want) {
+		t.Errorf("written are %v, %v, want %v", tables.cluster, err, want)
+	}
 }

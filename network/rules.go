@@ -3,18 +3,12 @@
 package network
 
 import (
-	"errors"
-	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"keelson/network/mesh"
 )
 
 // The table of each IP family, in nft's syntax (here for IPv4):
@@ -52,11 +46,6 @@ import (
 // guard drops packets of pods to the node's loopback, which route_localnet on their links would allow; in IPv6 it drops
 // packets with another source than the pod's address, as rp_filter does in IPv4. redirects drops ICMP redirects to
 // pods, for which there is no shorter path.
-
-const (
-	reg1   = 1 // the first 16-byte register
-	ctAddr = 8 // number of the first 4-byte register: reg1 is 8 to 11
-)
 
 var (
 	anyKey   = nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService)
@@ -118,10 +107,11 @@ type rules struct {
 	own, cluster *nftables.Set
 }
 
-// rules returns the table and sets. With making they have ids, by which the transaction that makes them refers to them.
-func (n *Network) rules(f family, making bool) rules {
+// rulesOf returns the table of a family, with its sets. With making they have ids, by which the transaction that makes
+// them refers to them.
+func rulesOf(name string, f family, making bool) rules {
 	familyExprs := f.exprs()
-	table := &nftables.Table{Name: n.table, Family: familyExprs.table}
+	table := &nftables.Table{Name: name, Family: familyExprs.table}
 	oneKey := nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetProto, nftables.TypeInetService)
 	target := nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetService)
 	r := rules{
@@ -169,276 +159,74 @@ func (n *Network) rules(f family, making bool) rules {
 	return r
 }
 
-// setUpRules replaces the tables in one transaction, so packets see the old rules or the new ones.
-func (n *Network) setUpRules(k *kernel) error {
-	k.nftMu.Lock()
-	defer k.nftMu.Unlock()
-	n.dropUnusedTable(k)
-	for _, family := range n.families {
-		rules := n.rules(family, true)
-		k.nft.AddTable(rules.table) // deleting a missing table is an error
-		k.nft.DelTable(rules.table)
-		k.nft.AddTable(rules.table)
-		e := n.elements(family)
-		err := errors.Join(
-			k.nft.AddSet(rules.any, e.any), k.nft.AddSet(rules.one, e.one), k.nft.AddSet(rules.hairpin, e.hairpin),
-			k.nft.AddSet(rules.own, n.ownElements()), k.nft.AddSet(rules.cluster, n.clusterElements(family)))
-		if err != nil {
-			return fmt.Errorf("set up nftables: %w", err)
-		}
-		n.addChains(k.nft, family, rules)
-	}
-	if err := k.nft.Flush(); err != nil {
-		return describeNftError(k, err)
-	}
-	return n.openForeignChains(k)
+// chainMaker adds the chains and rules of one family's table to a transaction.
+type chainMaker struct {
+	rules
+	nft      *nftables.Conn
+	family   family
+	fromPods []expr.Any
+	toPods   []expr.Any
 }
 
-// dropUnusedTable removes the table of a family that the network does not have any more.
-func (n *Network) dropUnusedTable(k *kernel) {
-	for _, f := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
-		if n.has(f == nftables.TableFamilyIPv4) {
-			continue
-		}
-		t := k.nft.AddTable(&nftables.Table{Name: n.table, Family: f})
-		k.nft.DelTable(t)
-		_ = k.nft.Flush() // a kernel without the family has no such table
-	}
+func (m *chainMaker) chain(
+	name string, typ nftables.ChainType, hook *nftables.ChainHook, prio nftables.ChainPriority,
+) *nftables.Chain {
+	return m.nft.AddChain(&nftables.Chain{
+		Name:     name,
+		Table:    m.table,
+		Type:     typ,
+		Hooknum:  hook,
+		Priority: new(prio),
+	})
 }
 
-// describeNftError adds the missing kernel feature to an error, which the kernel does not report.
-func describeNftError(k *kernel, err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("set up nftables: not permitted (needs root): %w", err)
-	}
-	if missing := k.missingFeature(); missing != "" {
-		return fmt.Errorf("this kernel has no %s, which the pod network needs: %w", missing, err)
-	}
-	return fmt.Errorf("set up nftables: %w", err)
+func (m *chainMaker) rule(ch *nftables.Chain, parts ...[]expr.Any) {
+	m.nft.AddRule(&nftables.Rule{Table: m.table, Chain: ch, Exprs: slices.Concat(parts...)})
 }
 
-func (n *Network) addChains(conn *nftables.Conn, f family, r rules) {
-	chain := func(
-		name string, typ nftables.ChainType, hook *nftables.ChainHook, prio nftables.ChainPriority,
-	) *nftables.Chain {
-		return conn.AddChain(&nftables.Chain{
-			Name:     name,
-			Table:    r.table,
-			Type:     typ,
-			Hooknum:  hook,
-			Priority: new(prio),
-		})
-	}
-	rule := func(ch *nftables.Chain, parts ...[]expr.Any) {
-		conn.AddRule(&nftables.Rule{Table: r.table, Chain: ch, Exprs: slices.Concat(parts...)})
-	}
-	verdict := func(v expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: v}} }
-	fromPods := groupIs(expr.MetaKeyIIFGROUP, n.group)
-	toPods := groupIs(expr.MetaKeyOIFGROUP, n.group)
-
-	ports := conn.AddChain(&nftables.Chain{Name: "hostports", Table: r.table})
-	rule(ports, lookupOwn(r.own), verdict(expr.VerdictReturn))
-	rule(ports, r.lookupOne(), r.dnat())
-	rule(ports, r.lookupAny(), r.dnat())
+// translate adds the chains of host ports: what is sent to one of this node's addresses goes to the pod.
+func (m *chainMaker) translate() {
+	ports := m.nft.AddChain(&nftables.Chain{Name: "hostports", Table: m.table})
+	m.rule(ports, lookupOwn(m.own), verdict(expr.VerdictReturn))
+	m.rule(ports, m.lookupOne(), m.dnat())
+	m.rule(ports, m.lookupAny(), m.dnat())
 	jump := []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "hostports"}}
-	pre := chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest)
-	rule(pre, toLocal(), jump)
-	out := chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest)
-	if f.is4() {
-		rule(out, toLocal(), jump)
+	pre := m.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest)
+	m.rule(pre, toLocal(), jump)
+	out := m.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest)
+	if m.family.is4() {
+		m.rule(out, toLocal(), jump)
 	} else { // IPv6 has no route_localnet: packets to ::1 cannot leave the node
-		rule(out, r.inPrefix(r.dst, r.loop, expr.CmpOpNeq), toLocal(), jump)
-	}
-	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource)
-	rule(post, toPods, r.inPrefix(r.src, r.loop, expr.CmpOpEq), r.snat(f.gateway))
-	rule(post, toPods, r.lookupHairpin(), r.snat(f.gateway))
-	if n.masquerades() {
-		rule(post, r.inPrefix(r.src, f.pods, expr.CmpOpEq), r.notInCluster(),
-			r.inPrefix(r.dst, r.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
-	}
-	guard := chain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw)
-	rule(guard, fromPods, r.inPrefix(r.dst, r.loop, expr.CmpOpEq), verdict(expr.VerdictDrop))
-	if !f.is4() {
-		rule(guard, fromPods, r.inPrefix(r.src, netip.MustParsePrefix("fe80::/10"), expr.CmpOpNeq),
-			r.inPrefix(r.src, netip.MustParsePrefix("::/128"), expr.CmpOpNeq), reversePathFails(), verdict(
-				expr.VerdictDrop))
-	}
-	redirects := chain("redirects", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityFilter)
-	rule(redirects, toPods, r.isRedirect(), verdict(expr.VerdictDrop))
-	forward := chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter-10)
-	rule(forward, linkNamed(expr.MetaKeyOIFNAME, mesh.LinkName(n.cfg.ID)), clampMSS())
-	rule(forward, fromPods, verdict(expr.VerdictAccept))
-	rule(forward, toPods, verdict(expr.VerdictAccept))
-}
-
-// masquerades reports whether this network masquerades its pods' packets: always, or with CNI plugins while pods of its
-// own are attached.
-func (n *Network) masquerades() bool { return !n.cfg.Plugins || len(n.Attached()) > 0 }
-
-func (r rules) lookupAny() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
-		&expr.Payload{
-			DestRegister: ctAddr + 1,
-			Base:         expr.PayloadBaseTransportHeader,
-			Offset:       2,
-			Len:          2,
-		},
-		&expr.Lookup{
-			SourceRegister: reg1,
-			DestRegister:   reg1,
-			IsDestRegSet:   true,
-			SetName:        r.any.Name,
-			SetID:          r.any.ID,
-		},
+		m.rule(out, m.inPrefix(m.dst, m.loop, expr.CmpOpNeq), toLocal(), jump)
 	}
 }
 
-func (r rules) lookupOne() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: r.dst, Len: r.len},
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r.after},
-		&expr.Payload{DestRegister: r.after + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{
-			SourceRegister: reg1,
-			DestRegister:   reg1,
-			IsDestRegSet:   true,
-			SetName:        r.one.Name,
-			SetID:          r.one.ID,
-		},
+// changeSources adds the chain that changes packets' source addresses.
+func (m *chainMaker) changeSources(masquerade bool) {
+	post := m.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting,
+		*nftables.ChainPriorityNATSource)
+	m.rule(post, m.toPods, m.inPrefix(m.src, m.loop, expr.CmpOpEq), m.snat(m.family.gateway))
+	m.rule(post, m.toPods, m.lookupHairpin(), m.snat(m.family.gateway))
+	if masquerade {
+		m.rule(post, m.inPrefix(m.src, m.family.pods, expr.CmpOpEq), m.notInCluster(),
+			m.inPrefix(m.dst, m.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
 	}
 }
 
-func (r rules) lookupHairpin() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       r.src,
-			Len:          r.len,
-		},
-		&expr.Payload{
-			DestRegister: r.after,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       r.dst,
-			Len:          r.len,
-		},
-		&expr.Lookup{SourceRegister: reg1, SetName: r.hairpin.Name, SetID: r.hairpin.ID},
+// filter adds the chains that drop and accept; tunnel is the link to other machines.
+func (m *chainMaker) filter(tunnel string) {
+	drop := verdict(expr.VerdictDrop)
+	guard := m.chain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw)
+	m.rule(guard, m.fromPods, m.inPrefix(m.dst, m.loop, expr.CmpOpEq), drop)
+	if !m.family.is4() {
+		m.rule(guard, m.fromPods, m.inPrefix(m.src, netip.MustParsePrefix("fe80::/10"), expr.CmpOpNeq),
+			m.inPrefix(m.src, netip.MustParsePrefix("::/128"), expr.CmpOpNeq), reversePathFails(), drop)
 	}
-}
-
-func (r rules) notInCluster() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       r.dst,
-			Len:          r.len,
-		},
-		&expr.Lookup{
-			SourceRegister: reg1,
-			SetName:        r.cluster.Name,
-			SetID:          r.cluster.ID,
-			Invert:         true,
-		},
-	}
-}
-
-func lookupOwn(s *nftables.Set) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseTransportHeader,
-			Offset:       2,
-			Len:          2,
-		},
-		&expr.Lookup{SourceRegister: reg1, SetName: s.Name, SetID: s.ID},
-	}
-}
-
-func (r rules) dnat() []expr.Any {
-	return []expr.Any{&expr.NAT{
-		Type:        expr.NATTypeDestNAT,
-		Family:      r.number,
-		RegAddrMin:  reg1,
-		RegProtoMin: r.after,
-	}}
-}
-
-func (r rules) snat(to netip.Addr) []expr.Any {
-	return []expr.Any{
-		&expr.Immediate{Register: reg1, Data: to.AsSlice()},
-		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: r.number, RegAddrMin: reg1},
-	}
-}
-
-// isRedirect matches ICMP redirects.
-func (r rules) isRedirect() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{r.icmp}},
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{r.redirect}},
-	}
-}
-
-// clampMSS sets the TCP MSS to the MTU of the route, for pods whose MTU is larger than that of a tunnel.
-func clampMSS() []expr.Any {
-	const syn, maxSegment = 2, 2
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{unix.IPPROTO_TCP}},
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0}},
-		&expr.Rt{Register: reg1, Key: expr.RtTCPMSS},
-		&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 2, Size: 2},
-		&expr.Exthdr{SourceRegister: reg1, Type: maxSegment, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt},
-	}
-}
-
-// reversePathFails matches packets whose source is not reachable by the incoming link.
-func reversePathFails() []expr.Any {
-	return []expr.Any{
-		&expr.Fib{
-			Register:  reg1,
-			FlagSADDR: true,
-			FlagIIF:   true,
-			ResultOIF: true,
-		},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: make([]byte, 4)},
-	}
-}
-
-func toLocal() []expr.Any {
-	return []expr.Any{
-		&expr.Fib{Register: reg1, FlagDADDR: true, ResultADDRTYPE: true},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
-	}
-}
-
-func groupIs(key expr.MetaKey, group uint32) []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: key, Register: reg1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: binaryutil.NativeEndian.PutUint32(group)},
-	}
-}
-
-func (r rules) inPrefix(offset uint32, prefix netip.Prefix, op expr.CmpOp) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       offset,
-			Len:          r.len,
-		},
-		&expr.Bitwise{
-			SourceRegister: reg1,
-			DestRegister:   reg1,
-			Len:            r.len,
-			Mask:           net.CIDRMask(prefix.Bits(), int(r.len)*8),
-			Xor:            make([]byte, r.len),
-		},
-		&expr.Cmp{Op: op, Register: reg1, Data: prefix.Masked().Addr().AsSlice()},
-	}
+	redirects := m.chain("redirects", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityFilter)
+	m.rule(redirects, m.toPods, m.isRedirect(), drop)
+	forward := m.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward,
+		*nftables.ChainPriorityFilter-10)
+	m.rule(forward, linkNamed(expr.MetaKeyOIFNAME, tunnel), clampMSS())
+	m.rule(forward, m.fromPods, verdict(expr.VerdictAccept))
+	m.rule(forward, m.toPods, verdict(expr.VerdictAccept))
 }
