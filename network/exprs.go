@@ -19,86 +19,47 @@ const (
 
 func verdict(v expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: v}} }
 
+// address loads an address of the packet's header.
+func (r rules) address(register, offset uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: r.len}
+}
+
+// port loads the packet's destination port.
+func port(register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+}
+
+func protocol(register uint32) expr.Any {
+	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
+}
+
+// in matches what reg1 has with a set; not: what the set lacks.
+func in(s *nftables.Set, not bool) expr.Any {
+	return &expr.Lookup{SourceRegister: reg1, SetName: s.Name, SetID: s.ID, Invert: not}
+}
+
+// target looks up reg1 in a map, whose value replaces it.
+func target(s *nftables.Set) expr.Any {
+	return &expr.Lookup{SourceRegister: reg1, DestRegister: reg1, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}
+}
+
 func (r rules) lookupAny() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
-		&expr.Payload{
-			DestRegister: ctAddr + 1,
-			Base:         expr.PayloadBaseTransportHeader,
-			Offset:       2,
-			Len:          2,
-		},
-		&expr.Lookup{
-			SourceRegister: reg1,
-			DestRegister:   reg1,
-			IsDestRegSet:   true,
-			SetName:        r.any.Name,
-			SetID:          r.any.ID,
-		},
-	}
+	return []expr.Any{protocol(reg1), port(ctAddr + 1), target(r.any)}
 }
 
 func (r rules) lookupOne() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: r.dst, Len: r.len},
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r.after},
-		&expr.Payload{DestRegister: r.after + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{
-			SourceRegister: reg1,
-			DestRegister:   reg1,
-			IsDestRegSet:   true,
-			SetName:        r.one.Name,
-			SetID:          r.one.ID,
-		},
-	}
+	return []expr.Any{r.address(reg1, r.dst), protocol(r.after), port(r.after + 1), target(r.one)}
 }
 
 func (r rules) lookupHairpin() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       r.src,
-			Len:          r.len,
-		},
-		&expr.Payload{
-			DestRegister: r.after,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       r.dst,
-			Len:          r.len,
-		},
-		&expr.Lookup{SourceRegister: reg1, SetName: r.hairpin.Name, SetID: r.hairpin.ID},
-	}
+	return []expr.Any{r.address(reg1, r.src), r.address(r.after, r.dst), in(r.hairpin, false)}
 }
 
 func (r rules) notInCluster() []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       r.dst,
-			Len:          r.len,
-		},
-		&expr.Lookup{
-			SourceRegister: reg1,
-			SetName:        r.cluster.Name,
-			SetID:          r.cluster.ID,
-			Invert:         true,
-		},
-	}
+	return []expr.Any{r.address(reg1, r.dst), in(r.cluster, true)}
 }
 
-func lookupOwn(s *nftables.Set) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseTransportHeader,
-			Offset:       2,
-			Len:          2,
-		},
-		&expr.Lookup{SourceRegister: reg1, SetName: s.Name, SetID: s.ID},
-	}
-}
+func (r rules) lookupOwn() []expr.Any { return []expr.Any{port(reg1), in(r.own, false)} }
 
 func (r rules) dnat() []expr.Any {
 	return []expr.Any{&expr.NAT{
@@ -119,7 +80,7 @@ func (r rules) snat(to netip.Addr) []expr.Any {
 // isRedirect matches ICMP redirects.
 func (r rules) isRedirect() []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
+		protocol(reg1),
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{r.icmp}},
 		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{r.redirect}},
@@ -130,7 +91,7 @@ func (r rules) isRedirect() []expr.Any {
 func clampMSS() []expr.Any {
 	const syn, maxSegment = 2, 2
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
+		protocol(reg1),
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{unix.IPPROTO_TCP}},
 		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}},
@@ -170,12 +131,7 @@ func groupIs(key expr.MetaKey, group uint32) []expr.Any {
 
 func (r rules) inPrefix(offset uint32, prefix netip.Prefix, op expr.CmpOp) []expr.Any {
 	return []expr.Any{
-		&expr.Payload{
-			DestRegister: reg1,
-			Base:         expr.PayloadBaseNetworkHeader,
-			Offset:       offset,
-			Len:          r.len,
-		},
+		r.address(reg1, offset),
 		&expr.Bitwise{
 			SourceRegister: reg1,
 			DestRegister:   reg1,

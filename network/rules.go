@@ -112,40 +112,31 @@ type rules struct {
 func rulesOf(name string, f family, making bool) rules {
 	familyExprs := f.exprs()
 	table := &nftables.Table{Name: name, Family: familyExprs.table}
-	oneKey := nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetProto, nftables.TypeInetService)
 	target := nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetService)
+	ports := func(name string, key nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{
+			Table:         table,
+			Name:          name,
+			IsMap:         true,
+			Concatenation: true,
+			KeyType:       key,
+			DataType:      target,
+		}
+	}
 	r := rules{
 		familyExprs: familyExprs,
 		table:       table,
-		any: &nftables.Set{
-			Table:         table,
-			Name:          "hostports",
-			IsMap:         true,
-			Concatenation: true,
-			KeyType:       anyKey,
-			DataType:      target,
-		},
-		one: &nftables.Set{
-			Table:         table,
-			Name:          "hostports-ip",
-			IsMap:         true,
-			Concatenation: true,
-			KeyType:       oneKey,
-			DataType:      target,
-		},
+		any:         ports("hostports", anyKey),
+		one: ports("hostports-ip",
+			nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetProto, nftables.TypeInetService)),
 		hairpin: &nftables.Set{
 			Table:         table,
 			Name:          "hairpin",
 			Concatenation: true,
 			KeyType:       nftables.MustConcatSetType(familyExprs.addr, familyExprs.addr),
 		},
-		own: &nftables.Set{Table: table, Name: "own", KeyType: nftables.TypeInetService},
-		cluster: &nftables.Set{
-			Table:    table,
-			Name:     "cluster",
-			KeyType:  familyExprs.addr,
-			Interval: true,
-		},
+		own:     &nftables.Set{Table: table, Name: "own", KeyType: nftables.TypeInetService},
+		cluster: &nftables.Set{Table: table, Name: "cluster", KeyType: familyExprs.addr, Interval: true},
 	}
 	if making {
 		first := uint32(0)
@@ -187,7 +178,7 @@ func (m *chainMaker) rule(ch *nftables.Chain, parts ...[]expr.Any) {
 // translate adds the chains of host ports: what is sent to one of this node's addresses goes to the pod.
 func (m *chainMaker) translate() {
 	ports := m.nft.AddChain(&nftables.Chain{Name: "hostports", Table: m.table})
-	m.rule(ports, lookupOwn(m.own), verdict(expr.VerdictReturn))
+	m.rule(ports, m.lookupOwn(), verdict(expr.VerdictReturn))
 	m.rule(ports, m.lookupOne(), m.dnat())
 	m.rule(ports, m.lookupAny(), m.dnat())
 	jump := []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "hostports"}}
