@@ -54,7 +54,6 @@ var unswept = []string{
 	"apiserver/*.go",
 	"apiserver/admission/...",
 	"cli/...",
-	"client/direct*.go",
 	"cluster/...",
 	"controllers/...",
 	"docs/*.md",

@@ -202,7 +202,7 @@ func SignsSince(dir, name string) (time.Time, error) {
 	return st.ModTime(), nil
 }
 
-// OtherAuthorities are the certificates of a CA that are trusted beside those of the key that signs.
+// OtherAuthorities are the certificates of a CA that are trusted in addition to those of the key that signs.
 func OtherAuthorities(dir, name string) ([]*x509.Certificate, error) {
 	now, err := readState(dir, name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestStates: each gate has one state, with its stage in Kubernetes v1.37; what is absent is off, and what can be
-// turned is as it was turned.
+// turned has the state that was set.
 func TestStates(t *testing.T) {
 	states := map[string]State{}
 	for s := range (On{GenericWorkload: true}).States() {

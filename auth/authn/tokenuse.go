@@ -20,7 +20,7 @@ type tokenUse struct {
 	valid, stale, legacy, manual, auto, invalid prometheus.Counter
 
 	mu sync.Mutex
-	// further are the last uses of tokens by user, for each key that verifies beside the one that signs.
+	// further are the last uses of tokens by user, for each key that verifies in addition to the one that signs.
 	further map[string]map[string]time.Time
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package story makes steps of what a ledger keeps about a pod: who did what when, which hand-off that was, what the pod
-// waited for (Of), and what the scheduler decided and who ended the pod (WhyOf). It is pure: it reads no clock and no
-// object, and it has no words, which timeline/text writes.
+// Package story makes steps of what a ledger keeps about a pod: who did what when, which hand-off that was, what the
+// pod waited for (Of), and what the scheduler decided and who ended the pod (WhyOf). It is pure: it reads no clock and
+// no object, and it has no words, which timeline/text writes.
 package story
 
 import (
