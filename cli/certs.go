@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -130,19 +129,20 @@ func printCerts(out io.Writer, list []pki.Info, format string, now time.Time) er
 	default:
 		return fmt.Errorf("-o %s is neither json nor table", format)
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NAME\tEXPIRES\tLEFT\tRENEWAL\tSUBJECT\tNAMES\tFILE") // Flush returns the error
+	titles := strings.Fields("NAME EXPIRES LEFT RENEWAL SUBJECT NAMES FILE")
+	rows := make([][]string, 0, len(list))
 	for i := range list {
 		info := &list[i]
-		if info.Problem != "" {
-			_, _ = fmt.Fprintf(table, "%s\t-\t-\t%s\t%s\t\t%s\n", info.Name, renewalText(info), info.Problem, info.File)
-			continue
+		row := []string{info.Name, "-", "-", renewalText(info), info.Problem, "", info.File}
+		if info.Problem == "" {
+			row[1] = info.Expires.Local().Format(time.RFC3339)
+			row[2] = leftText(info.Expires.Sub(now))
+			row[4] = info.Subject
+			row[5] = strings.Join(info.Names, ",")
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", info.Name,
-			info.Expires.Local().Format(time.RFC3339), leftText(info.Expires.Sub(now)), renewalText(info), info.Subject,
-			strings.Join(info.Names, ","), info.File)
+		rows = append(rows, row)
 	}
-	return table.Flush()
+	return printTable(out, columnsOf(out), titles, rows)
 }
 
 func leftText(left time.Duration) string {

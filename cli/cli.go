@@ -78,6 +78,7 @@ func rootCommand(std Stdio) *cobra.Command {
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
 	root.SetUsageFunc(usage)
+	root.SetHelpFunc(help)
 	root.SetFlagErrorFunc(mistypedFlag)
 	for _, c := range slices.Concat(commands, roleCommands()) {
 		root.AddCommand(c(std))

@@ -5,11 +5,8 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"keelson/cluster"
 )
@@ -23,8 +20,7 @@ type progress struct {
 }
 
 func newProgress(w io.Writer) *progress {
-	f, ok := w.(*os.File)
-	return &progress{w: w, color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""}
+	return &progress{w: w, color: isTerminal(w)}
 }
 
 // step prints that a part became ready.

@@ -18,7 +18,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -347,19 +346,6 @@ func (f *storyFlags) explain(ctx context.Context, object string, std Stdio) erro
 	return nil
 }
 
-// columnsOf is the width of a terminal; 0: out is no terminal, or the width is unknown.
-func columnsOf(out io.Writer) int {
-	f, ok := out.(*os.File)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
-}
-
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // rowsOf counts the terminal rows of a text. Lines longer than width take several rows.
@@ -372,9 +358,4 @@ func rowsOf(text string, width int) int {
 		}
 	}
 	return rows
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
 }

@@ -3,14 +3,12 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"keelson/cluster"
 	"keelson/lib/flaggroup"
@@ -31,6 +29,22 @@ func helpCommand(Stdio) *cobra.Command {
 			}
 			return about.Help()
 		},
+	}
+}
+
+// help prints what a command does, and its usage. Cobra's own formats the usage into a buffer, which is as wide as no
+// terminal.
+func help(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	for line := range strings.Lines(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))) {
+		if !strings.HasPrefix(line, " ") { // a list keeps its columns
+			line = hanging(line, 0, widthOf(out)) + "\n"
+		}
+		_, _ = io.WriteString(out, line) // usage returns the error
+	}
+	_, _ = io.WriteString(out, "\n")
+	if err := usage(cmd); err != nil {
+		cmd.PrintErrln(err)
 	}
 }
 
@@ -74,37 +88,8 @@ func usage(cmd *cobra.Command) error {
 
 // widthOf is the width of a terminal, or 120 where there is none.
 func widthOf(w io.Writer) int {
-	const usual = 120
-	f, ok := w.(*os.File)
-	if !ok {
-		return usual
+	if cols := columnsOf(w); cols > 0 {
+		return cols
 	}
-	cols, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || cols == 0 {
-		return usual
-	}
-	return cols
-}
-
-// hanging wraps a text that begins at a column, so that its further lines begin there, too.
-func hanging(text string, column, width int) string {
-	if width-column < 20 {
-		return text // too narrow to be better
-	}
-	var out strings.Builder
-	used := 0
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case used == 0:
-		case column+used+1+utf8.RuneCountInString(word) > width:
-			out.WriteString("\n" + strings.Repeat(" ", column))
-			used = 0
-		default:
-			out.WriteByte(' ')
-			used++
-		}
-		out.WriteString(word)
-		used += utf8.RuneCountInString(word)
-	}
-	return out.String()
+	return 120
 }

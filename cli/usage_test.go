@@ -28,19 +28,20 @@ func TestHelpOfUnknownCommands(t *testing.T) {
 	}
 }
 
-// TestHelpIsWrapped: without a terminal, lines of lists have at most 120 columns, except for single long words.
+// TestHelpIsWrapped: without a terminal, lines have at most 120 columns, except for examples and single long words.
 func TestHelpIsWrapped(t *testing.T) {
-	for _, words := range []string{"", "up --help", "controller-manager --help", "join --help"} {
+	for _, words := range []string{"", "up --help", "controller-manager --help", "join --help", "help logs"} {
 		var out, errs bytes.Buffer
 		if code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(words)...),
 			Stdio{Out: &out, Err: &errs}); code != 0 {
 			t.Fatalf("%s: exit code %d, %s", words, code, errs.String())
 		}
-		_, lists, _ := strings.Cut(out.String(), "Flags:\n")
-		if words == "" {
-			lists = out.String()
+		about, rest, _ := strings.Cut(out.String(), "\nExamples:\n")
+		_, lists, _ := strings.Cut(rest, "\n\n")
+		if !strings.Contains(about, "Usage:\n  keelson") || !strings.Contains(lists, "Flags:\n") {
+			t.Errorf("keelson %s: got\n%s", words, out.String())
 		}
-		for line := range strings.Lines(lists) {
+		for line := range strings.Lines(about + lists) {
 			text := strings.TrimSpace(line)
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 120 && strings.Contains(text, " ") {
 				t.Errorf("keelson %s: a line of %d columns: %s", words, n, line)
