@@ -151,8 +151,12 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 		}
 		if podkind.Terminal(pod) {
+			act := what
+			if what == "exec" {
+				act = "exec into"
+			}
 			return apierrors.NewBadRequest(
-				fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase))
+				fmt.Sprintf("cannot %s a container in a completed pod; current phase is %s", act, pod.Status.Phase))
 		}
 		if what == "exec" && len(command) == 0 {
 			return apierrors.NewBadRequest("you must specify at least 1 command for the container")
