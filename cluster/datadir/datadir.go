@@ -186,6 +186,9 @@ func (d Dir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile(), d.us
 // lock calls locked before it writes to the file.
 func (d Dir) lock(path string, locked func() error) (io.Closer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if errors.Is(err, syscall.ENOSPC) && d.spareInode() {
+		file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}

@@ -53,7 +53,8 @@ var contents = []string{
 	WireGuardKeyFile + ".new", "pki", "store", StoreCreatedFile, storeUsedFile, MigratingStore,
 	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
-	"node.pid", "keelson.pid", EndpointFile, NodeNameFile, ReserveFile, ServersFile,
+	"node.pid", "keelson.pid", EndpointFile, NodeNameFile, ReserveFile, reserveFiles,
+	ServersFile,
 }
 
 // Entries are the members of contents that exist.

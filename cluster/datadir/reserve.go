@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,24 +22,45 @@ import (
 // the store needs some, and so do the pid file and the log. An empty file says that a start has used it.
 const ReserveFile = "reserve"
 
-// The reserve is a sixteenth of the disk, at most reserveMost. It is used when less than reserveUse is free.
+// reserveFiles is a directory of empty files, which are part of the reserve: a file system may have room and no inode.
+const reserveFiles = "reserve-files"
+
+// The reserve is a sixteenth of the disk, at most reserveMost and inodesMost. It is used when less than reserveUse or
+// inodesUse is free.
 const (
 	reserveMost = 32 << 20
 	reservePart = 16
 	reserveUse  = 8 << 20
+	inodesMost  = 64
+	inodesUse   = 16
 )
 
-// freeBytes is what this process may still write to the file system of a directory.
-func freeBytes(dir string) (int64, error) {
+// room is what this process may still write to the file system of a directory.
+type room struct {
+	bytes int64
+	// inodes are those of new files; total is the number that the file system has, 0 if it has no such limit.
+	inodes, total uint64
+}
+
+func roomIn(dir string) (room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, err
+		return room{}, err
 	}
 	blocks := st.Bavail
 	if os.Geteuid() == 0 {
 		blocks = st.Bfree
 	}
-	return int64(blocks) * st.Bsize, nil // no file system is that large
+	return room{
+		bytes:  int64(blocks) * st.Bsize, // no file system is that large
+		inodes: st.Ffree,
+		total:  st.Files,
+	}, nil
+}
+
+// has reports whether there is room for so much.
+func (r room) has(bytes int64, inodes uint64) bool {
+	return r.bytes >= bytes && (r.total == 0 || r.inodes >= inodes)
 }
 
 // useReserve frees the reserve if the disk is full. The caller holds the directory's lock or its node's.
@@ -47,11 +70,17 @@ func (d Dir) useReserve() error {
 	if err != nil || st.Size() == 0 {
 		return nil //nolint:nilerr // there is nothing to use
 	}
-	free, err := freeBytes(string(d))
-	if err != nil || free >= reserveUse {
+	free, err := roomIn(string(d))
+	if err != nil || free.has(reserveUse, inodesUse) {
 		return err
 	}
-	return os.Truncate(path, 0)
+	return errors.Join(os.Truncate(path, 0), os.RemoveAll(d.Sub(reserveFiles)))
+}
+
+// spareInode frees an inode of the reserve for the pid file, with which the lock begins, and reports whether it has.
+func (d Dir) spareInode() bool {
+	files, err := os.ReadDir(d.Sub(reserveFiles))
+	return err == nil && len(files) > 0 && os.Remove(filepath.Join(d.Sub(reserveFiles), files[0].Name())) == nil
 }
 
 // FillReserve makes the reserve if the disk has room for it. used reports that an earlier start has used it and the
@@ -59,19 +88,24 @@ func (d Dir) useReserve() error {
 func (d Dir) FillReserve() (used bool, err error) {
 	path := d.Sub(ReserveFile)
 	st, err := os.Stat(path)
-	if err == nil && st.Size() > 0 {
+	if err == nil && st.Size() > 0 && Exists(d.Sub(reserveFiles)) {
 		return false, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	used = err == nil
-	size := min(int64(reserveMost), DiskSize(string(d))/reservePart)
-	free, err := freeBytes(string(d))
-	if err != nil || free < 2*size+reserveUse {
+	used = err == nil && st.Size() == 0
+	free, err := roomIn(string(d))
+	if err != nil {
 		return used, err
 	}
-	if err := allocateFile(path, size); err != nil {
+	size := min(int64(reserveMost), DiskSize(string(d))/reservePart)
+	inodes := min(inodesMost, free.total/reservePart)
+	if !free.has(2*size+reserveUse, 2*inodes+inodesUse) {
+		return used, nil
+	}
+	if err := errors.Join(d.allocateInodes(int(inodes)), allocateFile(path, size)); err != nil { // at most inodesMost
+		err = errors.Join(err, os.RemoveAll(d.Sub(reserveFiles)))
 		if used {
 			err = errors.Join(err, os.Truncate(path, 0))
 		} else {
@@ -80,6 +114,24 @@ func (d Dir) FillReserve() (used bool, err error) {
 		return used, fmt.Errorf("reserve disk space: %w", err)
 	}
 	return false, nil
+}
+
+// allocateInodes makes that many empty files.
+func (d Dir) allocateInodes(n int) error {
+	dir := d.Sub(reserveFiles)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for i := range n {
+		file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(i)), os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // allocateFile makes a file of that many bytes, which has its blocks.

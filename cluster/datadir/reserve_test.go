@@ -21,22 +21,23 @@ import (
 func TestReserveIsAllocated(t *testing.T) {
 	disk := disktest.Small(t, "128m")
 	dir := Dir(disk)
-	free, err := freeBytes(disk)
+	free, err := roomIn(disk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if used, err := dir.FillReserve(); used || err != nil {
 		t.Fatalf("the first time: used %v, %v", used, err)
 	}
-	left, err := freeBytes(disk)
-	if err != nil || free-left != 8<<20 {
-		t.Errorf("the reserve takes %d bytes of the disk, %v; want 8 MiB", free-left, err)
+	left, err := roomIn(disk)
+	if err != nil || free.bytes-left.bytes != 8<<20 || free.inodes-left.inodes != 66 {
+		t.Errorf("the reserve takes %d bytes and %d inodes of the disk, %v; want 8 MiB, 64 files, and itself",
+			free.bytes-left.bytes, free.inodes-left.inodes, err)
 	}
 	if err := dir.useReserve(); err != nil {
 		t.Fatal(err)
 	}
-	if now, _ := freeBytes(disk); now != left {
-		t.Errorf("the reserve was used with %d bytes free", left)
+	if now, _ := roomIn(disk); now != left {
+		t.Errorf("the reserve was used with %d bytes free", left.bytes)
 	}
 	disktest.Fill(t, filepath.Join(disk, "ballast"))
 	lock, err := dir.Lock()
@@ -44,11 +45,48 @@ func TestReserveIsAllocated(t *testing.T) {
 		t.Fatalf("Lock on a full disk: %v", err)
 	}
 	_ = lock.Close()
-	if now, _ := freeBytes(disk); now < 7<<20 {
-		t.Errorf("on a full disk %d bytes are free after the reserve was used", now)
+	if now, _ := roomIn(disk); now.bytes < 7<<20 {
+		t.Errorf("on a full disk %d bytes are free after the reserve was used", now.bytes)
 	}
 	if used, err := dir.FillReserve(); !used || err != nil {
 		t.Errorf("without room: used %v, %v; want that it stays used", used, err)
+	}
+}
+
+// TestReserveOfInodes: a disk with room and no inode for a file is full too. A reserve of an earlier version gets its
+// files.
+func TestReserveOfInodes(t *testing.T) {
+	disk := disktest.Small(t, "128m,nr_inodes=400")
+	dir := Dir(disk)
+	if used, err := dir.FillReserve(); used || err != nil {
+		t.Fatalf("the first time: used %v, %v", used, err)
+	}
+	if err := os.RemoveAll(dir.Sub(reserveFiles)); err != nil {
+		t.Fatal(err)
+	}
+	if used, err := dir.FillReserve(); used || err != nil || !Exists(dir.Sub(reserveFiles)) {
+		t.Fatalf("the second time: used %v, %v", used, err)
+	}
+	var err error
+	for i := 0; err == nil; i++ {
+		err = os.WriteFile(filepath.Join(disk, fmt.Sprint("file", i)), nil, 0o600)
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		t.Fatalf("Lock without an inode: %v", err)
+	}
+	_ = lock.Close()
+	if now, _ := roomIn(disk); now.inodes < inodesUse {
+		t.Errorf("%d inodes are free after the reserve was used", now.inodes)
+	}
+	if used, err := dir.FillReserve(); !used || err != nil {
+		t.Errorf("without inodes: used %v, %v; want that it stays used", used, err)
+	}
+	for i := range 200 {
+		_ = os.Remove(filepath.Join(disk, fmt.Sprint("file", i))) // there may be fewer
+	}
+	if used, err := dir.FillReserve(); used || err != nil {
+		t.Errorf("with inodes again: used %v, %v", used, err)
 	}
 }
 
