@@ -94,6 +94,7 @@ func TestScripts(t *testing.T) {
 			"monitorimage":      programImage("../kubelet/podresources/monitortest"),
 			"terminal":          terminal,
 			"extender":          startExtender,
+			"extension":         startExtension,
 			"signer":            startSigner,
 			"bundles":           makeBundles,
 			"sametrust":         compareTrust,

@@ -163,7 +163,8 @@ func (f *failover) join(t *testing.T, node, command string) {
 	t.Helper()
 	f.nodes = append(f.nodes, node)
 	f.logs[node] = filepath.Join(f.dir, node+".log")
-	line := fmt.Sprintf("exec %s %s --data-dir %s --node-name %s >%s 2>&1", f.bin,
+	// a disk that is rather full is not what is tested
+	line := fmt.Sprintf("exec %s %s --data-dir %s --node-name %s '--eviction-hard=memory.available<1Mi' >%s 2>&1", f.bin,
 		strings.TrimPrefix(strings.TrimSpace(command), "keelson "), f.data(node), node, f.logs[node])
 	stop := background(t, f.inside(node, "sh", "-c", line))
 	t.Cleanup(func() {
