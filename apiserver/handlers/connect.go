@@ -99,6 +99,15 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 	return "", apierrors.NewBadRequest(text)
 }
 
+// completed is the error for exec and attach in a pod whose containers have ended.
+func completed(what string, phase corev1.PodPhase) error {
+	if what == "exec" {
+		what = "exec into"
+	}
+	return apierrors.NewBadRequest(
+		fmt.Sprintf("cannot %s a container in a completed pod; current phase is %s", what, phase))
+}
+
 // stream serves exec and attach.
 func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
@@ -151,12 +160,7 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 		}
 		if podkind.Terminal(pod) {
-			act := what
-			if what == "exec" {
-				act = "exec into"
-			}
-			return apierrors.NewBadRequest(
-				fmt.Sprintf("cannot %s a container in a completed pod; current phase is %s", act, pod.Status.Phase))
+			return completed(what, pod.Status.Phase)
 		}
 		if what == "exec" && len(command) == 0 {
 			return apierrors.NewBadRequest("you must specify at least 1 command for the container")
