@@ -36,12 +36,13 @@ var trusted = map[string]string{
 	"runtime/image/archive.go": "the spool of an import in the store's own tmp; an archive's names are keys of " +
 		"a map",
 	"runtime/image/builtin.go": "builtin.json of the store",
-	"runtime/image/gc.go": "leases, and the directories that hold layers; what is in layers goes by " +
+	"runtime/image/gc.go": "lists of works, and the directories that hold layers; what is in layers goes by " +
 		"removeTree",
 	"runtime/image/index.go":     "images.json",
 	"runtime/image/layer.go":     "layer.json and the directory that holds a layer; what is in it goes by inroot",
+	"runtime/image/paths.go":     "the store's own directories",
+	"runtime/image/lease.go":     "the files of leases",
 	"runtime/image/lock.go":      "the locks of the store, and what the kernel says of them",
-	"runtime/image/store.go":     "the store's own directories",
 	"runtime/image/work.go":      "directories and lists of works, in the store's own tmp",
 	"runtime/snapshot/mapped.go": "the directories that hold mount points",
 	"runtime/snapshot/mount.go":  "what the kernel says of itself, and the directories handed to mount(2)",

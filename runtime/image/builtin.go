@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -78,61 +81,110 @@ func (b *Builtin) local(n imageName) bool {
 	return false
 }
 
-// describe returns the built-in image without unpacking it.
-func (s *Store) describe() (*Image, error) {
-	if img := s.builtin.Load(); img != nil {
-		return img, nil
-	}
-	s.builtinMu.Lock()
-	defer s.builtinMu.Unlock()
-	return s.describeLocked()
+// builtin is the built-in image: it is described without loading it, and unpacked when it is first used.
+type builtin struct {
+	source *Builtin // nil: there is none
+	cache  string   // the file builtin.json
+	log    *slog.Logger
+
+	known atomic.Pointer[Image]
+
+	mu       sync.Mutex    // held while the image is loaded or unpacked
+	unpacked bool          // its layer is on disk
+	loaded   *BuiltinImage // set between describe and unpacking
 }
 
-func (s *Store) describeLocked() (*Image, error) {
-	if img := s.builtin.Load(); img != nil {
+// describe returns the built-in image without unpacking it.
+func (b *builtin) describe() (*Image, error) {
+	if img := b.known.Load(); img != nil {
 		return img, nil
 	}
-	builtin := s.cfg.Builtin
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.describeLocked()
+}
+
+func (b *builtin) describeLocked() (*Image, error) {
+	if img := b.known.Load(); img != nil {
+		return img, nil
+	}
+	source := b.source
 	var r builtinCache
-	raw, err := os.ReadFile(s.path("builtin.json"))
-	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == builtin.Stamp && r.Image.check() == nil &&
+	raw, err := os.ReadFile(b.cache)
+	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == source.Stamp && r.Image.check() == nil &&
 		len(r.Image.Layers) == 1 {
-		r.Image.RepoTags = builtin.Tags
+		r.Image.RepoTags = source.Tags
 		r.Image.Layers[0].Boot = bootID()
-		s.builtin.Store(&r.Image)
+		b.known.Store(&r.Image)
 		return &r.Image, nil
 	}
-	l, err := builtin.Load()
+	l, err := source.Load()
 	if err != nil {
-		return nil, fmt.Errorf("built-in image %s: %w", builtin.Tags[0], err)
+		return nil, fmt.Errorf("built-in image %s: %w", source.Tags[0], err)
 	}
-	s.loaded = l
-	img := builtin.image(l)
-	if raw, err = json.Marshal(builtinCache{builtin.Stamp, *img}); err == nil && builtin.Stamp != "" {
-		err = replaceFile(s.path("builtin.json"), raw)
+	b.loaded = l
+	img := source.image(l)
+	if raw, err = json.Marshal(builtinCache{source.Stamp, *img}); err == nil && source.Stamp != "" {
+		err = replaceFile(b.cache, raw)
 	}
 	if err != nil { // the next start calls Load again
-		s.cfg.Log.Warn("description of built-in image not saved", "error", err)
+		b.log.Warn("description of built-in image not saved", "error", err)
 	}
-	s.builtin.Store(img)
+	b.known.Store(img)
 	return img, nil
 }
 
-// getBuiltin returns the built-in image if ref names it or is empty.
-func (s *Store) getBuiltin(ref string) (Image, bool) {
-	b := s.cfg.Builtin
-	if b == nil || ref != "" && !b.named(ref) && !looksLikeID(ref) {
+// get returns the built-in image if ref names it or is empty.
+func (b *builtin) get(ref string) (Image, bool) {
+	source := b.source
+	if source == nil || ref != "" && !source.named(ref) && !looksLikeID(ref) {
 		return Image{}, false
 	}
-	img, err := s.describe()
+	img, err := b.describe()
 	if err != nil {
-		s.cfg.Log.Warn("built-in image unusable", "error", err)
+		b.log.Warn("built-in image unusable", "error", err)
 		return Image{}, false
 	}
-	if ref == "" || b.named(ref) || ref == img.ID || looksLikeID(ref) && strings.HasPrefix(hexOf(img.ID), hexOf(ref)) {
+	if ref == "" || source.named(ref) || ref == img.ID ||
+		looksLikeID(ref) && strings.HasPrefix(hexOf(img.ID), hexOf(ref)) {
 		return *img, true
 	}
 	return Image{}, false
+}
+
+// ensure calls unpack for the image, once. Another image is returned as it is. load returns the image's content.
+func (b *builtin) ensure(
+	ctx context.Context, img Image,
+	unpack func(ctx context.Context, img Image, load func() (*BuiltinImage, error)) (Image, error),
+) (Image, error) {
+	if b.source == nil || !img.Pinned {
+		return img, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, err := b.describeLocked()
+	if err != nil || known.ID != img.ID {
+		return img, err
+	}
+	if b.unpacked {
+		return *known, nil
+	}
+	out, err := unpack(ctx, *known, b.load)
+	if err != nil {
+		return Image{}, fmt.Errorf("unpack built-in image %s: %w", b.source.Tags[0], err)
+	}
+	b.known.Store(&out)
+	b.unpacked = true
+	b.loaded = nil
+	return out, nil
+}
+
+// load loads the image, unless describe had to.
+func (b *builtin) load() (*BuiltinImage, error) {
+	if b.loaded != nil {
+		return b.loaded, nil
+	}
+	return b.source.Load()
 }
 
 // looksLikeID reports whether ref can be a digest or a prefix of one.
@@ -143,42 +195,25 @@ func looksLikeID(ref string) bool {
 
 // Ensure unpacks the built-in image if its layer is not on disk. Other images are returned as they are.
 func (s *Store) Ensure(ctx context.Context, img Image) (Image, error) {
-	if s.cfg.Builtin == nil || !img.Pinned {
-		return img, nil
-	}
-	s.builtinMu.Lock()
-	defer s.builtinMu.Unlock()
-	known, err := s.describeLocked()
-	if err != nil || known.ID != img.ID {
-		return img, err
-	}
-	if s.unpacked {
-		return *known, nil
-	}
-	out, err := s.unpackBuiltin(ctx, *known)
-	if err != nil {
-		return Image{}, fmt.Errorf("unpack built-in image %s: %w", s.cfg.Builtin.Tags[0], err)
-	}
-	s.builtin.Store(&out)
-	s.unpacked = true
-	s.loaded = nil
-	return out, nil
+	return s.builtin.ensure(ctx, img, s.unpackBuiltin)
 }
 
 // EnsureBuiltin unpacks the built-in image, if there is one, so that the first container need not wait for it.
 func (s *Store) EnsureBuiltin(ctx context.Context) error {
-	if s.cfg.Builtin == nil {
+	if s.builtin.source == nil {
 		return nil
 	}
-	img, err := s.describe()
+	img, err := s.builtin.describe()
 	if err == nil {
 		_, err = s.Ensure(ctx, *img)
 	}
 	return err
 }
 
-func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
-	work, err := s.begin("")
+func (s *Store) unpackBuiltin(
+	ctx context.Context, img Image, load func() (*BuiltinImage, error),
+) (Image, error) {
+	work, err := s.layers.begin("")
 	if err != nil {
 		return Image{}, err
 	}
@@ -187,11 +222,7 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 		return Image{}, err
 	}
 	layer, err := work.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
-		b := s.loaded
-		err := error(nil)
-		if b == nil {
-			b, err = s.cfg.Builtin.Load()
-		}
+		b, err := load()
 		if err != nil {
 			return nil, err
 		}

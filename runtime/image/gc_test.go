@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func layers(t testing.TB, s *Store) int {
+func countLayers(t testing.TB, s *Store) int {
 	t.Helper()
 	e, err := os.ReadDir(s.path("layers"))
 	if err != nil {
@@ -47,7 +47,7 @@ func TestRemove(t *testing.T) {
 		if got := names(store); !slices.Equal(got, wantNames) {
 			t.Errorf("after Remove(%q): got %q, want %q", ref, got, wantNames)
 		}
-		if got := layers(t, store); got != wantLayers {
+		if got := countLayers(t, store); got != wantLayers {
 			t.Errorf("after Remove(%q): %d layers, want %d", ref, got, wantLayers)
 		}
 	}
@@ -91,7 +91,7 @@ func TestHeldLayersSurvive(t *testing.T) {
 	if err := store.Remove(t.Context(), "a:1"); err != nil {
 		t.Fatal(err)
 	}
-	if layers(t, store) != 1 {
+	if countLayers(t, store) != 1 {
 		t.Error("a held layer went with its image")
 	}
 	for range 2 {
@@ -99,7 +99,7 @@ func TestHeldLayersSurvive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if layers(t, store) != 0 {
+	if countLayers(t, store) != 0 {
 		t.Error("the layer outlived its last lease")
 	}
 	if err := store.Hold("late", got.Layers); !errors.Is(err, ErrNotFound) {
@@ -114,7 +114,7 @@ func TestHeldLayersSurvive(t *testing.T) {
 
 func TestSecondProcess(t *testing.T) {
 	store := newStore(t)
-	st, err := Open(Config{Dir: store.cfg.Dir})
+	st, err := Open(Config{Dir: store.dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +129,8 @@ func TestSecondProcess(t *testing.T) {
 	if err := st.Remove(t.Context(), "x:1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := store.Get("x:1"); ok || layers(t, store) != 1 {
-		t.Errorf("after the second removed it: found %v, %d layers, want the held one", ok, layers(t, store))
+	if _, ok := store.Get("x:1"); ok || countLayers(t, store) != 1 {
+		t.Errorf("after the second removed it: found %v, %d layers, want the held one", ok, countLayers(t, store))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestDamagedIndexIsAnError(t *testing.T) {
 		if err := os.WriteFile(s.path("images.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(Config{Dir: s.cfg.Dir}); err == nil {
+		if _, err := Open(Config{Dir: s.dir}); err == nil {
 			t.Errorf("index %q: got no error", text)
 		}
 	}
@@ -223,25 +223,25 @@ func TestLayersOfFailedPulls(t *testing.T) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		for layers(t, store) == 0 && r.Context().Err() == nil { // the first layer is complete when the second one fails
+		for countLayers(t, store) == 0 && r.Context().Err() == nil { // the first layer is complete when the second one fails
 			time.Sleep(time.Millisecond)
 		}
 		http.Error(w, "no", http.StatusNotFound)
 	})
 	push(t, host+"/broken:1", broken)
 	push(t, host+"/whole:1", newImage(t, layerTar(t, file("c", large))))
-	if _, err := store.Pull(t.Context(), Request{Ref: host + "/broken:1"}); err == nil || layers(t, store) != 1 {
-		t.Fatalf("pull of the broken image: %v, %d layers, want an error and 1", err, layers(t, store))
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/broken:1"}); err == nil || countLayers(t, store) != 1 {
+		t.Fatalf("pull of the broken image: %v, %d layers, want an error and 1", err, countLayers(t, store))
 	}
-	store.mu.Lock()
-	if store.tidy == nil {
+	store.collector.mu.Lock()
+	if store.collector.tidy == nil {
 		t.Error("no collection is planned after a failed pull")
 	}
-	store.mu.Unlock()
+	store.collector.mu.Unlock()
 	if _, err := store.Pull(t.Context(), Request{Ref: host + "/whole:1"}); err != nil {
 		t.Errorf("an image that fits without the layer of the broken one: %v", err)
 	}
-	if got := layers(t, store); got != 1 {
+	if got := countLayers(t, store); got != 1 {
 		t.Errorf("%d layers, want 1", got)
 	}
 }
@@ -254,21 +254,21 @@ func TestTidyLater(t *testing.T) {
 		if err := os.MkdirAll(unnamed, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		store.tidyLater()
+		store.collector.tidyLater()
 		time.Sleep(tidyAfter - time.Second)
-		store.tidyLater()
+		store.collector.tidyLater()
 		synctest.Wait()
-		if got := layers(t, store); got != 1 {
+		if got := countLayers(t, store); got != 1 {
 			t.Errorf("before the time: %d layers, want 1", got)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := layers(t, store); got != 0 || store.tidy != nil {
-			t.Errorf("%d layers are left, planned again: %v", got, store.tidy != nil)
+		if got := countLayers(t, store); got != 0 || store.collector.tidy != nil {
+			t.Errorf("%d layers are left, planned again: %v", got, store.collector.tidy != nil)
 		}
-		store.tidyLater()
+		store.collector.tidyLater()
 		store.Close()
-		if store.tidy != nil {
+		if store.collector.tidy != nil {
 			t.Error("a collection is planned after Close")
 		}
 	})

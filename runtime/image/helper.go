@@ -10,12 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -97,15 +96,15 @@ var (
 
 // helpers starts helper processes and keeps them while they are used.
 type helpers struct {
-	command []string
-	setup   helperSetup
-	idle    time.Duration
-	collect func() // what a process left behind
-	log     *slog.Logger
+	command   []string
+	setup     helperSetup
+	idle      time.Duration
+	processes *processes
+	collect   func() // what a process left behind
+	log       *slog.Logger
 
 	mu       sync.Mutex
 	byTenant map[string]*helper
-	running  map[*helper]struct{} // also those that end
 }
 
 // helper is one process. The fields below mu of helpers are guarded by that.
@@ -113,9 +112,9 @@ type helper struct {
 	cmd   *exec.Cmd
 	stdin *os.File
 	gone  chan struct{} // closed when the process has ended and its calls have failed
+	stuck atomic.Bool   // it was killed, because it held a lock for too long
 
 	ready bool
-	stuck bool // it was killed, because it held a lock for too long
 	calls map[int64]*call
 	last  int64       // id of the newest call
 	end   *time.Timer // ends the idle process; nil while there are calls
@@ -132,7 +131,7 @@ type call struct {
 }
 
 // newHelpers starts nothing. collect is called after a helper that did not end by itself.
-func newHelpers(cfg Config, collect func()) *helpers {
+func newHelpers(cfg Config, processes *processes, collect func()) *helpers {
 	return &helpers{
 		command: cfg.Helper,
 		setup: helperSetup{
@@ -144,11 +143,11 @@ func newHelpers(cfg Config, collect func()) *helpers {
 			Memory:        helperMemory,
 			LockPatience:  cfg.lockPatience,
 		},
-		idle:     helperIdle,
-		collect:  collect,
-		log:      cfg.Log,
-		byTenant: map[string]*helper{},
-		running:  map[*helper]struct{}{},
+		idle:      helperIdle,
+		processes: processes,
+		collect:   collect,
+		log:       cfg.Log,
+		byTenant:  map[string]*helper{},
 	}
 }
 
@@ -287,7 +286,7 @@ func (hs *helpers) start(tenant string) (*helper, error) {
 		_ = stdin.Close()
 		return nil, fmt.Errorf("%w: %w", ErrNoHelper, err)
 	}
-	hs.running[h] = struct{}{}
+	hs.processes.add(h)
 	if err := h.send(hs.setup); err != nil {
 		h.kill() // its end fails the calls
 	}
@@ -344,9 +343,7 @@ func (hs *helpers) read(tenant string, h *helper, stdout io.Reader, said *head) 
 	if err != nil {
 		hs.collect()
 	}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	delete(hs.running, h)
+	hs.processes.remove(h)
 	close(h.gone)
 }
 
@@ -363,7 +360,7 @@ func (hs *helpers) fail(tenant string, h *helper, why error, said *head) {
 		switch {
 		case !h.ready:
 			c.err = fmt.Errorf("%w: %w%s", ErrNoHelper, why, said.line())
-		case h.stuck:
+		case h.stuck.Load():
 			c.err = fmt.Errorf("%w (%w): it held a lock of the image store for too long", ErrNoHelper, why)
 		case !c.taken:
 			c.err = fmt.Errorf("%w: %w: %w", ErrNoHelper, errLost, why)
@@ -419,7 +416,7 @@ func (r *helperReply) err() error {
 func (hs *helpers) stop() {
 	hs.mu.Lock()
 	clear(hs.byTenant)
-	all := slices.Collect(maps.Keys(hs.running))
+	all := hs.processes.all()
 	for _, h := range all {
 		h.dismiss()
 	}

@@ -366,7 +366,7 @@ func TestCloseWaitsForCleanUp(t *testing.T) {
 				t.Errorf("the other: got %v", err)
 			}
 			for _, now := range descriptors(t) {
-				if strings.HasPrefix(now, store.cfg.Dir) || strings.HasPrefix(now, "pipe:") && !slices.Contains(before, now) {
+				if strings.HasPrefix(now, store.dir) || strings.HasPrefix(now, "pipe:") && !slices.Contains(before, now) {
 					t.Errorf("descriptor of %s is open", now)
 				}
 			}

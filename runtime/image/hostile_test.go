@@ -76,11 +76,11 @@ func (o *outside) check(t testing.TB) {
 // stack unpacks layers upon each other as addLayer does. Errors do not matter here.
 func stack(t testing.TB, tars ...[]byte) {
 	t.Helper()
-	s := &Store{cfg: Config{Dir: t.TempDir()}}
+	s := &layers{paths: paths{dir: t.TempDir()}}
 	var below []string
 	for i, b := range tars {
 		chain := fmt.Sprintf("sha256:%064d", i)
-		root := s.LayerDir(chain)
+		root := s.paths.LayerDir(chain)
 		if err := os.MkdirAll(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -194,25 +194,25 @@ func TestFollowsTheLayersOwnLinks(t *testing.T) {
 
 func TestInheritSeesWhatOverlayShows(t *testing.T) {
 	needRoot(t)
-	store := &Store{cfg: Config{Dir: t.TempDir()}}
+	store := &layers{paths: paths{dir: t.TempDir()}}
 	dirOf := func(name string, mode int64) entry {
 		return hdr(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode})
 	}
-	layers := [][]entry{
+	content := [][]entry{
 		{dirOf("a/", 0o701), dirOf("a/b/", 0o702), dirOf("gone/", 0o703), dirOf("gone/b/", 0o703)},
 		{dirOf("a/", 0o705), file("a/.wh..wh..opq", ""), file(".wh.gone", "")},
 		{file("a/b/f", ""), file("gone/b/f", "")},
 	}
 	var below []string
-	for i, l := range layers {
+	for i, l := range content {
 		chain := fmt.Sprintf("sha256:%064d", i)
-		if err := os.MkdirAll(store.LayerDir(chain), 0o755); err != nil {
+		if err := os.MkdirAll(store.paths.LayerDir(chain), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		got, err := unpack(t.Context(), store.LayerDir(chain), bytes.NewReader(layerTar(t, l...)),
+		got, err := unpack(t.Context(), store.paths.LayerDir(chain), bytes.NewReader(layerTar(t, l...)),
 			limits{bytes: 1 << 20})
 		if err == nil {
-			err = store.inherit(store.LayerDir(chain), got.tree, below)
+			err = store.inherit(store.paths.LayerDir(chain), got.tree, below)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +225,7 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 		"gone":   0o755,
 		"gone/b": 0o755,
 	} {
-		if fi, err := os.Stat(filepath.Join(store.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
+		if fi, err := os.Stat(filepath.Join(store.paths.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want %v", p, fi, err, want)
 		}
 	}

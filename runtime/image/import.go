@@ -17,17 +17,17 @@ import (
 // docker save (which may be both). Anything else is ErrNotArchive. It returns the imported images; after an error none
 // is imported. A plain archive in a file is read in place, anything else is first copied to the store's directory.
 func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
-	work, err := s.begin("")
+	work, err := s.layers.begin("")
 	if err != nil {
 		return nil, err
 	}
 	defer work.end()
-	a, err := openArchive(ctx, r, work.dir.Name(), limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
+	a, err := openArchive(ctx, r, work.dir.Name(), limits{bytes: s.layers.most, space: s.layers.space})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = a.Close() }()
-	plans, err := s.plansOf(ctx, a)
+	plans, err := plansOf(ctx, a, s.registries.arch)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 		p.pinned = true
 		named[i] = p.plan
 	}
-	return s.name(named)
+	return s.catalog.name(named, s.layers)
 }
 
 // importPlan is a plan and a function that opens its layers in the archive.
@@ -52,7 +52,7 @@ type importPlan struct {
 }
 
 // plansOf reads index.json and manifest.json. An image that is in both gets the names of both.
-func (s *Store) plansOf(ctx context.Context, a *tarFile) ([]importPlan, error) {
+func plansOf(ctx context.Context, a *tarFile, arch string) ([]importPlan, error) {
 	var plans []importPlan
 	add := func(p importPlan) {
 		for i := range plans {
@@ -65,12 +65,12 @@ func (s *Store) plansOf(ctx context.Context, a *tarFile) ([]importPlan, error) {
 		plans = append(plans, p)
 	}
 	if a.has("index.json") {
-		if err := s.ociPlans(ctx, a, add); err != nil {
+		if err := ociPlans(ctx, a, arch, add); err != nil {
 			return nil, err
 		}
 	}
 	if a.has("manifest.json") {
-		if err := s.dockerPlans(ctx, a, add); err != nil {
+		if err := dockerPlans(ctx, a, arch, add); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +83,7 @@ func (s *Store) plansOf(ctx context.Context, a *tarFile) ([]importPlan, error) {
 
 // ociPlans reads index.json. The name of a manifest is the annotation io.containerd.image.name, or
 // org.opencontainers.image.ref.name when that is a full reference and not just a tag.
-func (s *Store) ociPlans(ctx context.Context, a *tarFile, add func(importPlan)) error {
+func ociPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)) error {
 	if err := checkLayout(a); err != nil {
 		return err
 	}
@@ -101,11 +101,11 @@ func (s *Store) ociPlans(ctx context.Context, a *tarFile, add func(importPlan)) 
 		if k := mediaKinds[entry.MediaType]; k != kindManifest && k != kindIndex {
 			continue
 		}
-		if entry.Platform != nil && !entry.Platform.runsOn(s.arch) {
-			_, skipped = choose([]descriptor{entry}, s.arch)
+		if entry.Platform != nil && !entry.Platform.runsOn(arch) {
+			_, skipped = choose([]descriptor{entry}, arch)
 			continue // its blobs may be missing
 		}
-		p, err := s.ociPlan(ctx, a, entry)
+		p, err := ociPlan(ctx, a, arch, entry)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) || errors.Is(err, errArtifact) {
 			skipped = err // an image for another platform, or an artifact, beside an image for this platform
 			continue
@@ -148,7 +148,7 @@ func checkLayout(a *tarFile) error {
 	return nil
 }
 
-func (s *Store) ociPlan(ctx context.Context, a *tarFile, d descriptor) (importPlan, error) {
+func ociPlan(ctx context.Context, a *tarFile, arch string, d descriptor) (importPlan, error) {
 	if err := ctx.Err(); err != nil {
 		return importPlan{}, err
 	}
@@ -159,12 +159,12 @@ func (s *Store) ociPlan(ctx context.Context, a *tarFile, d descriptor) (importPl
 	if err := d.checkSize(raw); err != nil {
 		return importPlan{}, err
 	}
-	doc, err := resolve(ctx, a, raw, d.MediaType, s.arch)
+	doc, err := resolve(ctx, a, raw, d.MediaType, arch)
 	if err != nil {
 		return importPlan{}, err
 	}
-	doc.chosen = doc.chosen || rankPlatform(d, s.arch) > 1
-	p, err := s.plan(ctx, a, doc)
+	doc.chosen = doc.chosen || rankPlatform(d, arch) > 1
+	p, err := readPlan(ctx, a, doc, arch)
 	if err != nil {
 		return importPlan{}, err
 	}
@@ -193,7 +193,7 @@ type dockerManifest struct {
 	Layers   nameList
 }
 
-func (s *Store) dockerPlans(ctx context.Context, a *tarFile, add func(importPlan)) error {
+func dockerPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)) error {
 	raw, err := a.bytes("manifest.json")
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (s *Store) dockerPlans(ctx context.Context, a *tarFile, add func(importPlan
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		p, err := s.dockerPlan(a, m)
+		p, err := dockerPlan(a, arch, m)
 		if err != nil {
 			return err
 		}
@@ -218,12 +218,12 @@ func (s *Store) dockerPlans(ctx context.Context, a *tarFile, add func(importPlan
 	return nil
 }
 
-func (s *Store) dockerPlan(a *tarFile, m dockerManifest) (importPlan, error) {
+func dockerPlan(a *tarFile, arch string, m dockerManifest) (importPlan, error) {
 	raw, err := a.bytes(m.Config)
 	if err != nil {
 		return importPlan{}, err
 	}
-	c, err := parseConfig(raw, s.arch)
+	c, err := parseConfig(raw, arch)
 	if err != nil {
 		return importPlan{}, fmt.Errorf("%.300q: %w", m.Config, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,19 +42,26 @@ func stampOf(fi fs.FileInfo) stamp {
 	return stamp{ino: st.Ino, size: st.Size, mtime: st.Mtim}
 }
 
-// index returns the index on disk. It reads the file only when it has changed since the last call.
-func (s *Store) index() (*index, error) {
-	fi, err := os.Stat(s.path("images.json"))
+// catalog is the index on disk, which other processes change too.
+type catalog struct {
+	file  string
+	locks *locks
+	last  atomic.Pointer[index] // last one read
+}
+
+// read returns the index on disk. It reads the file only when it has changed since the last call.
+func (c *catalog) read() (*index, error) {
+	fi, err := os.Stat(c.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &index{Version: indexVersion}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read image index: %w", err)
 	}
-	if ix := s.cached.Load(); ix != nil && ix.stamp == stampOf(fi) {
+	if ix := c.last.Load(); ix != nil && ix.stamp == stampOf(fi) {
 		return ix, nil
 	}
-	file, err := os.Open(s.path("images.json"))
+	file, err := os.Open(c.file)
 	if err != nil {
 		return nil, fmt.Errorf("read image index: %w", err)
 	}
@@ -75,7 +83,7 @@ func (s *Store) index() (*index, error) {
 		}
 	}
 	ix.stamp = stampOf(fi)
-	s.cached.Store(ix)
+	c.last.Store(ix)
 	return ix, nil
 }
 
@@ -93,13 +101,13 @@ func (i *Image) check() error {
 }
 
 // update changes the index under the writers' lock and syncs it to disk. After an error nothing has changed.
-func (s *Store) update(change func(*index) error) error {
-	unlock, err := s.lock("index.lock", unix.LOCK_EX)
+func (c *catalog) update(change func(*index) error) error {
+	unlock, err := c.locks.lock(indexLock, unix.LOCK_EX)
 	if err != nil {
 		return fmt.Errorf("lock image index: %w", err)
 	}
 	defer unlock()
-	old, err := s.index()
+	old, err := c.read()
 	if err != nil {
 		return err
 	}
@@ -111,18 +119,89 @@ func (s *Store) update(change func(*index) error) error {
 	if err != nil {
 		return fmt.Errorf("encode image index: %w", err)
 	}
-	return writeFileSync(s.path("images.json"), b)
+	return writeFileSync(c.file, b)
+}
+
+// name adds images to the index, all or none. A layer that is not there, which must not happen, is an error: the image
+// would be here for good, and could not run.
+func (c *catalog) name(plans []*plan, layers *layers) ([]Image, error) {
+	unlock, err := c.locks.lock(busyLock, unix.LOCK_SH)
+	if err != nil {
+		return nil, fmt.Errorf("lock image store: %w", err)
+	}
+	defer unlock()
+	for _, p := range plans {
+		for _, layer := range p.layers {
+			_, found, err := layers.at(layer.ChainID)
+			if err != nil {
+				return nil, err
+			}
+			if !found {
+				return nil, fmt.Errorf("layer %s: %w: it was removed before its image had a name; try again",
+					layer.ChainID, ErrNotFound)
+			}
+		}
+	}
+	ix, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Image, len(plans))
+	known := true
+	for i, p := range plans {
+		have, ok := ix.find(p.id)
+		if known = known && ok && have.hasNames(p.image()); known {
+			out[i] = *have
+		}
+	}
+	if known { // nothing changes, so nothing is written
+		return out, nil
+	}
+	err = c.update(func(ix *index) error {
+		at := make([]*Image, len(plans))
+		for i, p := range plans {
+			at[i] = ix.put(p.image())
+		}
+		for i, img := range at { // after all names are added
+			out[i] = *img
+		}
+		return nil
+	})
+	return out, err
+}
+
+// hasNames reports whether i has all that o would add to it.
+func (i *Image) hasNames(o *Image) bool {
+	if i.Pinned && !o.Pinned {
+		return false
+	}
+	for _, t := range o.RepoTags {
+		if !slices.Contains(i.RepoTags, t) {
+			return false
+		}
+	}
+	for _, d := range o.RepoDigests {
+		if !slices.Contains(i.RepoDigests, d) {
+			return false
+		}
+	}
+	return true
 }
 
 func (ix *index) clone() *index {
 	out := &index{Version: indexVersion, Images: make([]*Image, len(ix.Images))}
 	for i, img := range ix.Images {
-		c := *img
-		c.RepoTags = slices.Clone(img.RepoTags)
-		c.RepoDigests = slices.Clone(img.RepoDigests)
-		out.Images[i] = &c
+		out.Images[i] = img.clone()
 	}
 	return out
+}
+
+// clone returns a copy whose names can be changed.
+func (i *Image) clone() *Image {
+	out := *i
+	out.RepoTags = slices.Clone(i.RepoTags)
+	out.RepoDigests = slices.Clone(i.RepoDigests)
+	return &out
 }
 
 // put adds img, or adds its names to the existing image. A tag moves from the image that had it.
@@ -138,11 +217,8 @@ func (ix *index) put(img *Image) *Image {
 		})
 	}
 	if at == nil {
-		c := *img
-		c.RepoTags = slices.Clone(img.RepoTags)
-		c.RepoDigests = slices.Clone(img.RepoDigests)
-		ix.Images = append(ix.Images, &c)
-		at = &c
+		at = img.clone()
+		ix.Images = append(ix.Images, at)
 	}
 	at.Pinned = at.Pinned && img.Pinned // what a registry has can be pulled again
 	at.RepoTags = union(at.RepoTags, img.RepoTags)

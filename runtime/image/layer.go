@@ -16,11 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/inroot"
+	"keelson/lib/keylock"
+	"keelson/lib/shares"
 )
 
-// layerAt reads the layer.json of a layer; ok is false when the layer is not on disk.
-func (s *Store) layerAt(chainID string) (layer Layer, ok bool, err error) {
-	b, err := os.ReadFile(filepath.Join(s.layerPath(chainID), "layer.json"))
+// layers are the unpacked layers on disk, and those that are being made.
+type layers struct {
+	paths     paths
+	locks     *locks
+	space     *space
+	most      int64 // bytes of one unpacked layer
+	downloads *shares.Shares
+	windows   *windows
+	turns     keylock.Locks // layers that are unpacked, by tenant and chain id
+}
+
+// at reads the layer.json of a layer; ok is false when the layer is not on disk.
+func (l *layers) at(chainID string) (layer Layer, ok bool, err error) {
+	b, err := os.ReadFile(filepath.Join(l.paths.layerPath(chainID), "layer.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Layer{}, false, nil
 	}
@@ -32,6 +45,23 @@ func (s *Store) layerAt(chainID string) (layer Layer, ok bool, err error) {
 	}
 	// A layer that was not synced is valid only in the boot in which it was written.
 	return layer, layer.Boot == "" || layer.Boot == bootID(), nil
+}
+
+// find is at, and moves a layer to the trash that was not synced, in an earlier boot.
+func (l *layers) find(chainID string) (layer Layer, ok bool, err error) {
+	if layer, ok, err = l.at(chainID); ok || err != nil {
+		return layer, ok, err
+	}
+	if _, err := os.Lstat(l.paths.layerPath(chainID)); err != nil {
+		return Layer{}, false, nil //nolint:nilerr // it is not there
+	}
+	if layer, ok, err = l.at(chainID); ok || err != nil {
+		return layer, ok, err // another tenant's pull has committed it since
+	}
+	if err := l.paths.discard(l.paths.layerPath(chainID)); err != nil {
+		return Layer{}, false, fmt.Errorf("replace layer: %w", err)
+	}
+	return Layer{}, false, nil
 }
 
 // bootID identifies the current boot of the machine.
@@ -60,30 +90,20 @@ type readVerifier interface {
 func (w *work) addLayer(
 	ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source,
 ) (Layer, error) {
-	s := w.store
-	unlock, err := s.layers.LockContext(ctx, fmt.Sprintf("%q %s", w.tenant, want.ChainID))
+	unlock, err := w.layers.turns.LockContext(ctx, fmt.Sprintf("%q %s", w.tenant, want.ChainID))
 	if err != nil {
 		return Layer{}, err
 	}
 	defer unlock()
-	if l, ok, err := s.layerAt(want.ChainID); ok || err != nil {
+	if l, ok, err := w.layers.find(want.ChainID); ok || err != nil {
 		return l, err
-	}
-	if _, err := os.Lstat(s.layerPath(want.ChainID)); err == nil {
-		if l, ok, err := s.layerAt(want.ChainID); ok || err != nil {
-			return l, err // another tenant's pull has committed it since
-		}
-		// It was not synced, in an earlier boot.
-		if err := s.discard(s.layerPath(want.ChainID)); err != nil {
-			return Layer{}, fmt.Errorf("replace layer: %w", err)
-		}
 	}
 	tmp, err := os.MkdirTemp(w.dir.Name(), "layer-")
 	if err != nil {
 		return Layer{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	defer func() { _ = removeTree(filepath.Split(tmp)) }()
-	got, err := s.unpackSource(ctx, w.tenant, filepath.Join(tmp, "fs"), src)
+	got, err := w.layers.unpackSource(ctx, w.tenant, filepath.Join(tmp, "fs"), src)
 	if err != nil {
 		return Layer{}, err
 	}
@@ -99,19 +119,19 @@ func (w *work) addLayer(
 			return Layer{}, context.Cause(ctx)
 		}
 	}
-	if err := s.inherit(filepath.Join(tmp, "fs"), got.tree, below); err != nil {
+	if err := w.layers.inherit(filepath.Join(tmp, "fs"), got.tree, below); err != nil {
 		return Layer{}, fmt.Errorf("unpack layer %s: %w", want.DiffID, err)
 	}
-	return want, s.commitLayer(tmp, want)
+	return want, w.layers.commit(tmp, want)
 }
 
-func (s *Store) unpackSource(ctx context.Context, tenant, root string, src source) (unpacked, error) {
-	leave, err := s.downloads.Enter(ctx, tenant)
+func (l *layers) unpackSource(ctx context.Context, tenant, root string, src source) (unpacked, error) {
+	leave, err := l.downloads.Enter(ctx, tenant)
 	if err != nil {
 		return unpacked{}, err
 	}
 	defer leave()
-	if err := s.space().check(0); err != nil { // before the transfer
+	if err := l.space.check(0); err != nil { // before the transfer
 		return unpacked{}, err
 	}
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -125,16 +145,16 @@ func (s *Store) unpackSource(ctx context.Context, tenant, root string, src sourc
 		return unpacked{}, err
 	}
 	defer func() { _ = rc.Close() }()
-	got, err := unpack(ctx, root, rc, limits{bytes: s.cfg.MaxLayerBytes, space: s.space(), windows: s.windows})
+	got, err := unpack(ctx, root, rc, limits{bytes: l.most, space: l.space, windows: l.windows})
 	if err != nil {
 		return unpacked{}, err
 	}
 	return got, rc.Verify()
 }
 
-// commitLayer renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot
+// commit renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot
 // set.
-func (s *Store) commitLayer(tmp string, layer Layer) error {
+func (l *layers) commit(tmp string, layer Layer) error {
 	b, err := json.Marshal(layer)
 	if err != nil {
 		return fmt.Errorf("encode layer: %w", err)
@@ -147,7 +167,7 @@ func (s *Store) commitLayer(tmp string, layer Layer) error {
 			return fmt.Errorf("commit layer: sync: %w", err)
 		}
 	}
-	err = os.Rename(tmp, s.layerPath(layer.ChainID))
+	err = os.Rename(tmp, l.paths.layerPath(layer.ChainID))
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
 		return nil // another process has unpacked the same layer
 	}
@@ -155,7 +175,7 @@ func (s *Store) commitLayer(tmp string, layer Layer) error {
 		return fmt.Errorf("commit layer: %w", err)
 	}
 	if layer.Boot == "" {
-		if err := syncDir(s.path("layers")); err != nil {
+		if err := syncDir(l.paths.LayersDir()); err != nil {
 			return fmt.Errorf("commit layer: sync: %w", err)
 		}
 	}
@@ -173,7 +193,7 @@ func syncTree(dir string) error {
 
 // inherit completes the directories in root without an entry in the layer (see directory.inherit). below is lowest
 // first.
-func (s *Store) inherit(root string, tree *directory, below []string) (err error) {
+func (l *layers) inherit(root string, tree *directory, below []string) (err error) {
 	dir, err := inroot.Open(root)
 	if err != nil {
 		return err
@@ -181,16 +201,16 @@ func (s *Store) inherit(root string, tree *directory, below []string) (err error
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	lower := make([]*inroot.Dir, 0, len(below))
 	defer func() {
-		for _, l := range lower {
-			err = errors.Join(err, l.Close())
+		for _, layer := range lower {
+			err = errors.Join(err, layer.Close())
 		}
 	}()
 	for _, chain := range slices.Backward(below) {
-		l, err := inroot.Open(s.LayerDir(chain))
+		layer, err := inroot.Open(l.paths.LayerDir(chain))
 		if err != nil {
 			return err
 		}
-		lower = append(lower, l)
+		lower = append(lower, layer)
 	}
 	return tree.inherit(dir, "", lower)
 }

@@ -7,10 +7,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,16 +27,29 @@ const lockPatience = 20 * time.Second
 // errLocked is the error of a lock that another process does not give back.
 var errLocked = errors.New("the image store is locked")
 
+// The files of the locks (see the package comment).
+const (
+	busyLock  = "busy.lock"
+	indexLock = "index.lock"
+)
+
+// locks are the store's locks, which processes share.
+type locks struct {
+	paths     paths
+	patience  time.Duration
+	processes *processes
+}
+
 // lock takes a flock on a file of the store, for a moment; the returned function unlocks.
-func (s *Store) lock(name string, how int) (unlock func(), err error) {
-	path := s.path(name)
+func (l *locks) lock(name string, how int) (unlock func(), err error) {
+	path := l.paths.path(name)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = s.await(file, how)
-	if errors.Is(err, errLocked) && s.helpers.killHolders(path) {
-		err = s.await(file, how)
+	err = l.await(file, how)
+	if errors.Is(err, errLocked) && l.processes.killHolders(path) {
+		err = l.await(file, how)
 	}
 	if err != nil {
 		_ = file.Close()
@@ -44,9 +60,9 @@ func (s *Store) lock(name string, how int) (unlock func(), err error) {
 
 // await takes a flock on file within the store's patience. It asks again and again: a thread that waits in flock(2)
 // could not be called back.
-func (s *Store) await(file *os.File, how int) error {
+func (l *locks) await(file *os.File, how int) error {
 	const shortest, longest = time.Millisecond, 20 * time.Millisecond
-	end := time.Now().Add(s.cfg.lockPatience)
+	end := time.Now().Add(l.patience)
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := flock(file, how|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -54,7 +70,7 @@ func (s *Store) await(file *os.File, how int) error {
 		}
 		if time.Now().After(end) {
 			return fmt.Errorf("%w: %s is held by %s for more than %s: let it go on, or end it", errLocked, file.Name(),
-				holders(file.Name()), s.cfg.lockPatience)
+				holders(file.Name()), l.patience)
 		}
 		time.Sleep(pause)
 	}
@@ -94,27 +110,56 @@ func lockHolders(path string) ([]int, error) {
 	return pids, nil
 }
 
+// processes are the helper processes that run, also those that end.
+type processes struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	running map[*helper]struct{}
+}
+
+func newProcesses(log *slog.Logger) *processes {
+	return &processes{log: log, running: map[*helper]struct{}{}}
+}
+
+func (p *processes) add(h *helper) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running[h] = struct{}{}
+}
+
+func (p *processes) remove(h *helper) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.running, h)
+}
+
+func (p *processes) all() []*helper {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.running))
+}
+
 // killHolders kills helpers that hold a flock on one of the files, and reports whether there are any. Their pulls fail,
 // and what they made is collected, as with any helper that ends.
-func (hs *helpers) killHolders(paths ...string) (killed bool) {
-	if hs == nil {
+func (p *processes) killHolders(paths ...string) (killed bool) {
+	running := p.all()
+	if len(running) == 0 {
 		return false
 	}
 	var pids []int
 	for _, path := range paths {
 		more, err := lockHolders(path)
 		if err != nil {
-			hs.log.Warn("holders of a lock of the image store are unknown", "path", path, "error", err)
+			p.log.Warn("holders of a lock of the image store are unknown", "path", path, "error", err)
 		}
 		pids = append(pids, more...)
 	}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	for h := range hs.running {
+	for _, h := range running {
 		if slices.Contains(pids, h.cmd.Process.Pid) {
-			hs.log.Warn("image helper holds a lock of the image store for too long and is killed", "pid",
+			p.log.Warn("image helper holds a lock of the image store for too long and is killed", "pid",
 				h.cmd.Process.Pid)
-			h.stuck = true
+			h.stuck.Store(true)
 			h.kill()
 			killed = true
 		}

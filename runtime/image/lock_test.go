@@ -89,10 +89,10 @@ func TestStoppedHelperHoldsALock(t *testing.T) {
 		t.Cleanup(store.Close)
 		register := func() {
 			stopped := &helper{cmd: stoppedHolder(t, store, name), calls: map[int64]*call{}}
-			store.helpers.mu.Lock()
-			defer store.helpers.mu.Unlock()
-			clear(store.helpers.running)
-			store.helpers.running[stopped] = struct{}{}
+			store.locks.processes.mu.Lock()
+			defer store.locks.processes.mu.Unlock()
+			clear(store.locks.processes.running)
+			store.locks.processes.running[stopped] = struct{}{}
 		}
 		register()
 		if name == "busy.lock" {
@@ -104,12 +104,12 @@ func TestStoppedHelperHoldsALock(t *testing.T) {
 		if _, err := store.Pull(t.Context(), Request{Ref: host + "/app:1", Tenant: "another"}); err != nil {
 			t.Errorf("%s: pull of another namespace: %v", name, err)
 		}
-		store.helpers.mu.Lock()
-		for h := range store.helpers.running {
-			if h.stuck { // it is none of its own, so Close must not wait for it
-				delete(store.helpers.running, h)
+		store.locks.processes.mu.Lock()
+		for h := range store.locks.processes.running {
+			if h.stuck.Load() { // it is none of its own, so Close must not wait for it
+				delete(store.locks.processes.running, h)
 			}
 		}
-		store.helpers.mu.Unlock()
+		store.locks.processes.mu.Unlock()
 	}
 }

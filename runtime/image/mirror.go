@@ -4,6 +4,7 @@ package image
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -39,22 +40,30 @@ func parseMirror(raw string) (endpoint, error) {
 	}, nil
 }
 
+// registries are where images are pulled from.
+type registries struct {
+	arch        string            // of this machine
+	mirrors     map[string]string // see Config.Mirrors
+	connections *connections
+	log         *slog.Logger
+}
+
 // endpoints returns the endpoints for n in order: the mirror, then the registry.
-func (s *Store) endpoints(n imageName) ([]endpoint, error) {
+func (r *registries) endpoints(n imageName) ([]endpoint, error) {
 	var out []endpoint
-	if raw, ok := s.cfg.Mirrors[n.host]; ok {
+	if raw, ok := r.mirrors[n.host]; ok {
 		m, err := parseMirror(raw)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, m)
 	}
-	return append(out, endpoint{host: n.host, plain: isLoopback(n.host) || s.plainMirror(n.host)}), nil
+	return append(out, endpoint{host: n.host, plain: isLoopback(n.host) || r.plainMirror(n.host)}), nil
 }
 
 // plainMirror reports whether host is a mirror that does without TLS. An image may also name it directly.
-func (s *Store) plainMirror(host string) bool {
-	for _, raw := range s.cfg.Mirrors {
+func (r *registries) plainMirror(host string) bool {
+	for _, raw := range r.mirrors {
 		m, err := parseMirror(raw)
 		if err == nil && m.plain && hostPort(m.host, "http") == hostPort(host, "http") {
 			return true

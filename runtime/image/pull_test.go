@@ -358,9 +358,9 @@ func TestWrongBytesAreRefused(t *testing.T) {
 
 // waiting is how many wait for a pull.
 func (s *Store) waiting() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range s.flights {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for _, f := range s.flights.byKey {
 		n += f.waiters
 	}
 	return n

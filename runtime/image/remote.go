@@ -82,11 +82,53 @@ type repository struct {
 	warnings warnings          // of manifests and configs, which are read one after the other
 }
 
+// find reads what an image consists of from one endpoint, and returns the connection that its layers come from.
+func (r *registries) find(
+	ctx context.Context, e endpoint, n imageName, request Request,
+) (*plan, *repository, error) {
+	ref, err := e.reference(n)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrReference, err)
+	}
+	auth := request.Auth
+	if e.mirror && auth != nil && auth.ServerAddress == "" {
+		auth = nil // a mirror must not get the credentials of the registry
+	}
+	login, err := auth.authenticator(e.host)
+	if err != nil {
+		return nil, nil, err
+	}
+	repo, err := r.connect(ctx, e, ref.Context(), login)
+	if err != nil {
+		return nil, nil, err
+	}
+	repo.warnings.report = request.Warn
+	if request.Warn == nil {
+		repo.warnings.report = func(text string) { logWarning(r.log, n.String(), text) }
+	}
+	raw, mediaType, err := repo.document(ctx, "manifests", ref.Identifier())
+	if err != nil {
+		return nil, nil, err
+	}
+	digest := digestOf(raw)
+	doc, err := resolve(ctx, repo, raw, mediaType, r.arch)
+	if err != nil {
+		return nil, nil, err
+	}
+	steps, err := readPlan(ctx, repo, doc, r.arch)
+	if err != nil {
+		return nil, nil, err
+	}
+	steps.tags = nonEmpty(n.tagged())
+	steps.digests = []string{n.repo + "@" + digest}
+	return steps, repo, nil
+}
+
 // connect pings the registry to learn its scheme and authentication, and logs in.
-func (s *Store) connect(
+func (r *registries) connect(
 	ctx context.Context, e endpoint, repo name.Repository, auth authn.Authenticator,
 ) (*repository, error) {
-	out := &door{connections: s.connections, host: repo.RegistryStr(), plain: e.plain}
+	out := &door{connections: r.connections, host: repo.RegistryStr(), plain: e.plain}
 	retry := transport.NewRetry(out,
 		transport.WithRetryPredicate(retryable),
 		transport.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,

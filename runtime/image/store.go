@@ -3,20 +3,16 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"keelson/lib/keylock"
 	"keelson/lib/shares"
 )
 
@@ -92,28 +88,17 @@ type Usage struct {
 
 // Store is the image store. It is safe for concurrent use, also by several processes on one directory.
 type Store struct {
-	cfg         Config
-	arch        string
-	connections *connections
-	downloads   *shares.Shares
-	windows     *windows
-	helpers     *helpers // nil: pulls run in this process
-
-	cached  atomic.Pointer[index] // last index read
-	builtin atomic.Pointer[Image]
-
-	builtinMu sync.Mutex    // held while the built-in image is loaded or unpacked
-	unpacked  bool          // the built-in image's layer is on disk
-	loaded    *BuiltinImage // set between describe and unpacking
-
-	mu      sync.Mutex
-	flights map[string]*flight   // pulls in progress, by tenant, reference and credentials
-	running map[*flight]struct{} // also those that nobody waits for any more
-	tidy    *time.Timer          // collects what failed pulls have left; nil: none has failed lately
-	layers  keylock.Locks        // layers that are unpacked, by tenant and chain id
-
-	roomMu sync.Mutex // held while room is made
-	roomAt time.Time  // when that was done last
+	paths
+	locks      *locks
+	catalog    *catalog
+	builtin    *builtin
+	leases     *leases
+	collector  *collector
+	layers     *layers
+	registries *registries
+	flights    *flights
+	helpers    *helpers // nil: pulls run in this process
+	log        *slog.Logger
 }
 
 // Open opens the store and makes missing directories. It unpacks nothing and starts nothing.
@@ -121,43 +106,60 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.MaxLayerBytes == 0 {
-		cfg.MaxLayerBytes = 128 << 30
-	}
-	if cfg.lockPatience == 0 {
-		cfg.lockPatience = lockPatience
-	}
-	if cfg.Downloads == 0 {
-		cfg.Downloads = 4
-	}
-	dir, err := filepath.Abs(cfg.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("open image store: %w", err)
-	}
-	cfg.Dir = dir
+	cfg.MaxLayerBytes = cmp.Or(cfg.MaxLayerBytes, 128<<30)
+	cfg.lockPatience = cmp.Or(cfg.lockPatience, lockPatience)
+	cfg.Downloads = cmp.Or(cfg.Downloads, 4)
 	for host, url := range cfg.Mirrors {
 		if _, err := parseMirror(url); err != nil {
 			return nil, fmt.Errorf("open image store: mirror of %s: %w", host, err)
 		}
 	}
-	for _, d := range []string{"", "layers", "leases", "tmp", "trash"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, fmt.Errorf("open image store: %w", err)
-		}
+	paths, err := makePaths(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir = paths.dir
+	processes := newProcesses(cfg.Log)
+	locks := &locks{paths: paths, patience: cfg.lockPatience, processes: processes}
+	catalog := &catalog{file: paths.path("images.json"), locks: locks}
+	builtin := &builtin{source: cfg.Builtin, cache: paths.path("builtin.json"), log: cfg.Log}
+	leases := &leases{paths: paths, locks: locks}
+	collector := &collector{
+		paths:   paths,
+		locks:   locks,
+		catalog: catalog,
+		leases:  leases,
+		builtin: builtin,
+		log:     cfg.Log,
 	}
 	store := &Store{
-		cfg:         cfg,
-		arch:        runtime.GOARCH,
-		connections: newConnections(cfg.Mirrors),
-		downloads:   shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
-		windows:     newWindows(),
-		flights:     map[string]*flight{},
-		running:     map[*flight]struct{}{},
+		paths:     paths,
+		locks:     locks,
+		catalog:   catalog,
+		builtin:   builtin,
+		leases:    leases,
+		collector: collector,
+		layers: &layers{
+			paths:     paths,
+			locks:     locks,
+			space:     &space{dir: paths.dir, reserve: cfg.ReserveBytes, collect: collector.makeRoom},
+			most:      cfg.MaxLayerBytes,
+			downloads: shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
+			windows:   newWindows(),
+		},
+		registries: &registries{
+			arch:        runtime.GOARCH,
+			mirrors:     cfg.Mirrors,
+			connections: newConnections(cfg.Mirrors),
+			log:         cfg.Log,
+		},
+		flights: &flights{byKey: map[string]*flight{}, running: map[*flight]struct{}{}},
+		log:     cfg.Log,
 	}
 	if len(cfg.Helper) > 0 {
-		store.helpers = newHelpers(cfg, store.collectDead)
+		store.helpers = newHelpers(cfg, processes, collector.collectDead)
 	}
-	if _, err := store.index(); err != nil {
+	if _, err := catalog.read(); err != nil {
 		return nil, err
 	}
 	return store, nil
@@ -166,12 +168,12 @@ func Open(cfg Config) (*Store, error) {
 // Get finds an image by name (tag or digest), id, or unique prefix of an id. It also returns a built-in image that is
 // not unpacked yet (see Ensure).
 func (s *Store) Get(ref string) (Image, bool) {
-	if img, ok := s.getBuiltin(ref); ok {
+	if img, ok := s.builtin.get(ref); ok {
 		return img, true
 	}
-	ix, err := s.index()
+	ix, err := s.catalog.read()
 	if err != nil {
-		s.cfg.Log.Error("image index unreadable", "error", err)
+		s.log.Error("image index unreadable", "error", err)
 		return Image{}, false
 	}
 	img, ok := ix.find(ref)
@@ -183,13 +185,13 @@ func (s *Store) Get(ref string) (Image, bool) {
 
 // List returns all images in a stable order, the newest last.
 func (s *Store) List() []Image {
-	ix, err := s.index()
+	ix, err := s.catalog.read()
 	if err != nil {
-		s.cfg.Log.Error("image index unreadable", "error", err)
+		s.log.Error("image index unreadable", "error", err)
 		ix = &index{}
 	}
 	out := make([]Image, 0, len(ix.Images)+1)
-	builtin, has := s.getBuiltin("")
+	builtin, has := s.builtin.get("")
 	if has {
 		out = append(out, builtin)
 	}
@@ -205,10 +207,10 @@ func (s *Store) List() []Image {
 // Remove removes a name, and the image with its last name; with an id it removes the image and all its names. Layers
 // that a container uses stay until Release. It returns ErrNotFound or ErrBuiltin.
 func (s *Store) Remove(ctx context.Context, ref string) error {
-	if _, ok := s.getBuiltin(ref); ok {
+	if _, ok := s.builtin.get(ref); ok {
 		return fmt.Errorf("remove image %s: it %w", ref, ErrBuiltin)
 	}
-	err := s.update(func(ix *index) error {
+	err := s.catalog.update(func(ix *index) error {
 		if !ix.remove(ref) {
 			return ErrNotFound
 		}
@@ -222,11 +224,11 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 
 // FsInfo returns the disk usage of the images, computed from the index.
 func (s *Store) FsInfo() (Usage, error) {
-	ix, err := s.index()
+	ix, err := s.catalog.read()
 	if err != nil {
 		return Usage{}, err
 	}
-	usage := Usage{Dir: s.cfg.Dir}
+	usage := Usage{Dir: s.dir}
 	seen := map[string]bool{}
 	add := func(img *Image) {
 		for _, l := range img.Layers {
@@ -240,28 +242,27 @@ func (s *Store) FsInfo() (Usage, error) {
 	for _, img := range ix.Images {
 		add(img)
 	}
-	if b := s.builtin.Load(); b != nil {
+	if b := s.builtin.known.Load(); b != nil {
 		add(b)
 	}
 	return usage, nil
 }
 
-// LayerDir returns the directory of an unpacked layer.
-func (s *Store) LayerDir(chainID string) string {
-	return filepath.Join(s.layerPath(chainID), "fs")
+// Hold leases layers for a snapshot: they stay until Release, even if their image is removed. id is a file name; a
+// second Hold replaces the first. It returns ErrNotFound when a layer does not exist.
+func (s *Store) Hold(id string, layers []Layer) error { return s.leases.hold(id, layers) }
+
+// Release ends a Hold and collects the layers that no image and no other lease names. It is idempotent.
+func (s *Store) Release(ctx context.Context, id string) error {
+	chains, err := s.leases.release(id)
+	if err != nil {
+		return err
+	}
+	return s.collector.collectUnnamed(ctx, chains)
 }
 
-// LayersDir returns the parent directory of all unpacked layers.
-func (s *Store) LayersDir() string { return filepath.Join(s.cfg.Dir, "layers") }
+// Leases lists the ids of all leases, so that the caller can release those without a snapshot.
+func (s *Store) Leases() ([]string, error) { return s.leases.ids() }
 
-func (s *Store) layerPath(chainID string) string {
-	return filepath.Join(s.LayersDir(), hexOf(chainID))
-}
-
-func (s *Store) space() *space {
-	return &space{dir: s.cfg.Dir, reserve: s.cfg.ReserveBytes, collect: s.makeRoom}
-}
-
-func (s *Store) path(elem ...string) string {
-	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)
-}
+// GC deletes layers that no image, no lease and no work names, and what processes that died were working on.
+func (s *Store) GC(ctx context.Context) error { return s.collector.collect(ctx) }

@@ -4,11 +4,14 @@ package image
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,10 +21,10 @@ import (
 //
 //	begin                the directory is there, locked
 //	need                 the layers are on its list: those on disk stay, those still to come stay once they are there
-//	Store.name           an image names the layers
+//	catalog.name         an image names the layers
 //	end                  the directory is gone; only images keep the layers now
 type work struct {
-	store  *Store
+	layers *layers
 	tenant string
 	dir    *os.File // open as long as the work lasts
 }
@@ -30,13 +33,13 @@ type work struct {
 const needsFile = "needs"
 
 // begin begins a work, for which the caller calls end.
-func (s *Store) begin(tenant string) (*work, error) {
-	unlock, err := s.lock("busy.lock", unix.LOCK_SH) // the collector must not see the directory unlocked
+func (l *layers) begin(tenant string) (*work, error) {
+	unlock, err := l.locks.lock(busyLock, unix.LOCK_SH) // the collector must not see the directory unlocked
 	if err != nil {
 		return nil, fmt.Errorf("lock image store: %w", err)
 	}
 	defer unlock()
-	path, err := os.MkdirTemp(s.path("tmp"), "work-")
+	path, err := os.MkdirTemp(l.paths.path("tmp"), "work-")
 	if err != nil {
 		return nil, fmt.Errorf("begin to store an image: %w", err)
 	}
@@ -44,7 +47,7 @@ func (s *Store) begin(tenant string) (*work, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin to store an image: %w", err), os.Remove(path))
 	}
-	w := &work{store: s, tenant: tenant, dir: dir}
+	w := &work{layers: l, tenant: tenant, dir: dir}
 	if err := flock(dir, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		w.end()
 		return nil, fmt.Errorf("begin to store an image: %w", err)
@@ -62,7 +65,7 @@ func (w *work) end() {
 // need adds layers to the list of those that stay until the work ends, and returns those of them that are on disk, with
 // false for the others.
 func (w *work) need(layers []Layer) (have []Layer, found []bool, err error) {
-	unlock, err := w.store.lock("busy.lock", unix.LOCK_SH) // the list is read either before or after this
+	unlock, err := w.layers.locks.lock(busyLock, unix.LOCK_SH) // the list is read either before or after this
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock image store: %w", err)
 	}
@@ -83,11 +86,68 @@ func (w *work) need(layers []Layer) (have []Layer, found []bool, err error) {
 	have = make([]Layer, len(layers))
 	found = make([]bool, len(layers))
 	for i, layer := range layers {
-		if have[i], found[i], err = w.store.layerAt(layer.ChainID); err != nil {
+		if have[i], found[i], err = w.layers.at(layer.ChainID); err != nil {
 			return nil, nil, err
 		}
 	}
 	return have, found, nil
+}
+
+// fetchLayers fetches the missing layers of steps in parallel; each is committed after the one below it. All of them
+// stay until the work ends.
+func (w *work) fetchLayers(ctx context.Context, steps *plan, m *meter, open func(
+	context.Context, Layer,
+) (readVerifier, error),
+) error {
+	have, found, err := w.need(steps.layers)
+	if err != nil {
+		return err
+	}
+	for i, layer := range steps.layers {
+		if found[i] {
+			have[i].Blob = layer.Blob
+			have[i].Size = layer.Size
+			steps.layers[i] = have[i]
+			continue
+		}
+		m.total.Add(layer.Size)
+	}
+	m.report()
+	group, gctx := errgroup.WithContext(ctx)
+	chains := make([]string, 0, len(steps.layers))
+	var ready chan struct{}
+	for i, l := range steps.layers {
+		below := slices.Clone(chains)
+		chains = append(chains, l.ChainID)
+		if found[i] {
+			continue
+		}
+		mine := make(chan struct{})
+		under := ready
+		ready = mine
+		group.Go(func() error {
+			got, err := w.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) {
+				return open(ctx, l)
+			})
+			if err != nil {
+				return err
+			}
+			got.Blob = l.Blob
+			got.Size = l.Size
+			steps.layers[i] = got
+			close(mine)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	m.done.Store(m.total.Load()) // also the layers that another pull has transferred meanwhile
+	m.report()
+	return nil
 }
 
 // inWork reports whether the process that made a file or directory below tmp still works on it.

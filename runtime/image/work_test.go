@@ -108,12 +108,12 @@ func TestCollectionWaitsForNoPull(t *testing.T) {
 				pulled <- err
 			}()
 			<-stalled
-			waittest.Until(t, "its own small layer is there", func() bool { return layers(t, store) == 3 })
+			waittest.Until(t, "its own small layer is there", func() bool { return countLayers(t, store) == 3 })
 			for i, ref := range []string{"other:1", "base:1"} {
 				if err := store.Remove(t.Context(), ref); err != nil {
 					t.Error(err)
 				}
-				if got := layers(t, store); got != 2 {
+				if got := countLayers(t, store); got != 2 {
 					t.Errorf("%d images removed while a pull waits: %d layers, want the 2 that it needs", i+1, got)
 				}
 			}
@@ -125,8 +125,8 @@ func TestCollectionWaitsForNoPull(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, ok := store.Get(host + "/slow:1")
-			if !ok || got.ID != idOf(t, img) || layers(t, store) != 3 {
-				t.Errorf("after the pull: %v, %s, %d layers", ok, got.ID, layers(t, store))
+			if !ok || got.ID != idOf(t, img) || countLayers(t, store) != 3 {
+				t.Errorf("after the pull: %v, %s, %d layers", ok, got.ID, countLayers(t, store))
 			}
 			if err := store.Remove(t.Context(), got.ID); err != nil {
 				t.Error(err)
@@ -153,7 +153,7 @@ func TestWorkOfTheDead(t *testing.T) {
 	}
 	var works []*work
 	for i := range 2 {
-		w, err := store.begin("")
+		w, err := store.layers.begin("")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestNoNameWithoutLayers(t *testing.T) {
 		config: &config{},
 		layers: []Layer{{ChainID: "sha256:" + zeros}},
 	}
-	if img, err := store.name([]*plan{p}); !errors.Is(err, ErrNotFound) || len(store.List()) > 0 {
+	if img, err := store.catalog.name([]*plan{p}, store.layers); !errors.Is(err, ErrNotFound) || len(store.List()) > 0 {
 		t.Errorf("got %v, %v", img, err)
 	}
 }
@@ -210,7 +210,7 @@ func TestPullsAndCollections(t *testing.T) {
 	for i := range pullers {
 		push(t, fmt.Sprintf("%s/app%d:1", host, i), newImage(t, base, second, layerTar(t, file("own", fmt.Sprint(i)))))
 	}
-	dir := newStore(t).cfg.Dir
+	dir := newStore(t).dir
 	ctx, cancel := context.WithCancel(t.Context())
 	var collectors, all sync.WaitGroup
 	for range 2 {
@@ -267,7 +267,7 @@ func pullHoldRemove(ctx context.Context, store *Store, ref, lease string) error 
 		return err
 	}
 	for i, layer := range img.Layers {
-		if _, ok, err := store.layerAt(layer.ChainID); !ok || err != nil {
+		if _, ok, err := store.layers.at(layer.ChainID); !ok || err != nil {
 			return fmt.Errorf("layer %d is gone: %w", i, err)
 		}
 	}
