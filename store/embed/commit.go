@@ -43,6 +43,8 @@ func (r *request) answer(err error) {
 // queue holds the requests that wait for the committer.
 type queue struct {
 	filled signal.Signal // there may be something
+	stop   chan struct{} // closed by Close when no more writes come: the committer ends
+	ended  chan struct{} // closed when it has ended
 	mu     sync.Mutex
 	in     []*request
 }
@@ -68,7 +70,7 @@ func (q *queue) take(into []*request) []*request {
 // When the wait ends without an answer: if the committer has not taken req it never will; if it has, the outcome is
 // unknown.
 func (s *Store) submit(ctx context.Context, req *request) error {
-	alarm := s.currentAlarm()
+	alarm := s.health.current()
 	if err := alarm.get(); err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (s *Store) submitBatch(ctx context.Context, b *pebble.Batch) error {
 
 // commit is the committer: all that waits becomes one batch, one sync, one publication.
 func (s *Store) commit() {
-	defer close(s.committed)
+	defer close(s.queue.ended)
 	var taken []*request
 	for {
 		taken = s.queue.take(taken)
@@ -109,7 +111,7 @@ func (s *Store) commit() {
 			select {
 			case <-s.queue.filled.C():
 				continue
-			case <-s.stop:
+			case <-s.queue.stop:
 				return
 			}
 		}
@@ -204,7 +206,7 @@ func (s *Store) place(g *group, req *request) {
 	}
 	change, err := req.decide(cur, found)
 	if err == nil {
-		err = s.chargeChange(req, change, cur, found)
+		err = s.usage.chargeChange(req, change, cur, found)
 	}
 	if err != nil {
 		req.err = err
@@ -249,18 +251,6 @@ func (s *Store) place(g *group, req *request) {
 	}
 	s.next++
 	g.add(req, ev, 2*len(req.key)+len(change.value)+64)
-}
-
-// chargeChange is charge for what r decided on cur.
-func (s *Store) chargeChange(r *request, c change, cur store.KV, found bool) error {
-	var old, now *store.KV
-	if found {
-		old = &cur
-	}
-	if c.typ != store.Deleted {
-		now = &store.KV{Key: r.key, Value: c.value}
-	}
-	return s.charge(old, now, r.reserved)
 }
 
 // merge puts the batch of r into g.
@@ -310,14 +300,14 @@ func (s *Store) flush(g *group) {
 	}
 	begin := time.Now()
 	if n := len(g.events); n > 0 {
-		if err := g.batch.Set(keyUsed, putUsage(s.used.Load(), g.events[n-1].KV.Revision), nil); err != nil {
+		if err := g.batch.Set(keyUsed, putUsage(s.usage.used.Load(), g.events[n-1].KV.Revision), nil); err != nil {
 			s.disk.fails(err) // only a bug of the engine comes here
 		}
 	}
 	err := s.apply(g.batch)
 	took := time.Since(begin)
 	if err == nil && len(g.events) > 0 {
-		s.note(g.events[len(g.events)-1].KV.Revision)
+		s.note.write(s.disk, s.log, g.events[len(g.events)-1].KV.Revision)
 		s.publish(g.events)
 		for i := range g.events {
 			s.recent.put(g.events[i])
@@ -335,13 +325,13 @@ func (s *Store) flush(g *group) {
 // apply commits batch and waits for the sync, whatever batch holds: damage.go relies on that. It blocks while the disk
 // takes no writes. An error says that nothing may be confirmed any more.
 func (s *Store) apply(batch *pebble.Batch) error {
-	alarm := s.currentAlarm()
+	alarm := s.health.current()
 	if lasting(alarm.get()) {
 		return alarm.err
 	}
 	if err := guarded(func() error { return s.db.Apply(batch, pebble.Sync) }); err != nil {
 		s.disk.fails(err)
-		return s.currentAlarm().get()
+		return s.health.current().get()
 	}
 	select {
 	case <-s.disk.done: // what the engine says is worth nothing
@@ -362,12 +352,12 @@ func (s *Store) publish(events []store.Event) {
 	s.mu.Lock()
 	s.ring.add(events)
 	for i := range events {
-		s.history.superseded += int64(len(events[i].Prev) + len(events[i].KV.Key) + 64)
+		s.compaction.history.superseded += int64(len(events[i].Prev) + len(events[i].KV.Key) + 64)
 	}
 	s.durable.Store(rev)
 	close(s.tick)
 	s.tick = make(chan struct{})
-	compact := s.history.due(s.now(), rev)
+	compact := s.compaction.history.due(s.now(), rev)
 	s.mu.Unlock()
 	if compact > 0 {
 		s.compactLater(compact)

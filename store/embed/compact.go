@@ -14,6 +14,13 @@ import (
 	"keelson/store"
 )
 
+// compaction is what the store forgets.
+type compaction struct {
+	running chan struct{} // holds a token while Compact runs
+	marked  int64         // the oldest readable revision as the disk has it; the token's holder may use it
+	history history       // guarded by Store.mu
+}
+
 // history decides when old revisions go. It is asked at each write and never runs by itself (P7).
 type history struct {
 	age        time.Duration
@@ -69,7 +76,7 @@ func (s *Store) compactLater(rev int64) {
 			s.log.Error("cannot compact history", "rev", rev, "err", err)
 		}
 		s.mu.Lock()
-		s.history.busy = false
+		s.compaction.history.busy = false
 		s.mu.Unlock()
 	})
 }
@@ -79,16 +86,16 @@ const compactBatch = 256
 
 // Compact forgets history before rev. Compacting to an older revision than before does nothing.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.leave()
 	if rev > s.durable.Load() {
 		return store.ErrFuture
 	}
 	select {
-	case s.compacting <- struct{}{}: // one at a time, or an older mark could replace a newer one
-		defer func() { <-s.compacting }()
+	case s.compaction.running <- struct{}{}: // one at a time, or an older mark could replace a newer one
+		defer func() { <-s.compaction.running }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -118,7 +125,7 @@ func (s *Store) markCompacted(ctx context.Context, rev int64) (int64, error) {
 	s.mu.Lock()
 	s.compacted.Store(max(s.compacted.Load(), rev))
 	s.mu.Unlock()
-	if s.marked >= rev { // what is on disk counts: writing the mark may have failed before
+	if s.compaction.marked >= rev { // what is on disk counts: writing the mark may have failed before
 		return 0, nil
 	}
 	b := s.db.NewBatch()
@@ -128,8 +135,8 @@ func (s *Store) markCompacted(ctx context.Context, rev int64) (int64, error) {
 	if err := s.submitBatch(ctx, b); err != nil {
 		return 0, fmt.Errorf("mark history compacted to %d: %w", rev, err)
 	}
-	before := s.marked
-	s.marked = rev
+	before := s.compaction.marked
+	s.compaction.marked = rev
 	return max(before, firstRevision), nil
 }
 

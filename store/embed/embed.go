@@ -11,14 +11,12 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"keelson/lib/signal"
-	"keelson/store"
 )
 
 // Options say where the store lives and how much history it keeps. Only Dir is required.
@@ -46,6 +44,7 @@ type Options struct {
 
 // Store implements store.Store.
 type Store struct {
+	life
 	db   *pebble.DB
 	disk *retryFS
 	lock io.Closer
@@ -53,55 +52,21 @@ type Store struct {
 	now  func() time.Time
 	opts Options
 
-	newestLog atomic.Uint64 // number of the engine's newest log
-	noted     *lastRevision // the committer's own
-	unnoted   bool          // noted could not be written; the committer's own
-
-	// life is held for reading by every operation that touches db, so that Close can wait for them.
-	life sync.RWMutex
-	// background counts watchers and the compaction under way.
-	background sync.WaitGroup
-	done       chan struct{} // closed by Close
-	compacting chan struct{} // holds a token while Compact runs
-	marked     int64         // the oldest readable revision as the disk has it; who holds compacting's token may use it
-
-	queue     queue
-	stop      chan struct{} // closed by Close when no more writes come: the committer ends
-	committed chan struct{} // closed when it has ended
-	next      int64         // revision of the next write; the committer's own
-	recent    recent        // the committer's own
-	warned    int           // how much of the quota the log has warned of; the committer's own
-	used      atomic.Int64  // what the keys hold; written by the committer
-	sparing   atomic.Bool   // writes that take room are refused
+	health     health
+	usage      usage
+	note       note
+	compaction compaction
+	queue      queue
+	next       int64  // revision of the next write; the committer's own
+	recent     recent // the committer's own
 
 	durable   atomic.Int64 // latest revision on disk; written under mu
 	compacted atomic.Int64 // oldest readable revision; written under mu
 
-	// mu guards what follows.
-	mu      sync.Mutex
-	ring    ring
-	tick    chan struct{} // closed and replaced when durable changes
-	alarm   *alarm        // replaced when the store is well again
-	closed  bool
-	history history
-}
-
-// alarm is raised, by closing its channel, when the disk takes no writes; err says why from then on.
-type alarm struct {
-	raised chan struct{}
-	err    error
-}
-
-func newAlarm() *alarm { return &alarm{raised: make(chan struct{})} }
-
-// get is nil while the alarm is not raised.
-func (a *alarm) get() error {
-	select {
-	case <-a.raised:
-		return a.err
-	default:
-		return nil
-	}
+	// mu guards what follows, and compaction's history.
+	mu   sync.Mutex
+	ring ring
+	tick chan struct{} // closed and replaced when durable changes
 }
 
 // firstRevision is what an empty store answers, so that 0 can mean "none" for callers (etcd begins there too).
@@ -125,19 +90,20 @@ func Open(opts Options) (*Store, error) {
 		opts.CacheBytes = 32 << 20
 	}
 	st := &Store{
-		log:        opts.Log,
-		now:        time.Now,
-		done:       make(chan struct{}),
-		compacting: make(chan struct{}, 1),
-		queue:      queue{filled: signal.New()},
-		stop:       make(chan struct{}),
-		committed:  make(chan struct{}),
-		tick:       make(chan struct{}),
-		alarm:      newAlarm(),
-		history:    history{age: opts.HistoryAge, bytes: opts.HistoryBytes},
-		opts:       opts,
+		life:   life{done: make(chan struct{})},
+		log:    opts.Log,
+		now:    time.Now,
+		opts:   opts,
+		health: health{log: opts.Log, alarm: newAlarm()},
+		usage:  usage{quota: opts.Quota, log: opts.Log},
+		compaction: compaction{
+			running: make(chan struct{}, 1),
+			history: history{age: opts.HistoryAge, bytes: opts.HistoryBytes},
+		},
+		queue: queue{filled: signal.New(), stop: make(chan struct{}), ended: make(chan struct{})},
+		tick:  make(chan struct{}),
 	}
-	st.disk = newRetryFS(opts.FS, st.changed)
+	st.disk = newRetryFS(opts.FS, st.health.changed)
 	if err := mustExist(opts); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
 	}
@@ -204,7 +170,7 @@ func (s *Store) open(e *evidence) error {
 	opened := make(chan error)
 	go func() { // ends when the engine has opened, or has been cut off and wound down
 		db, err := openEngine(s.opts, s.disk, &engineLog{log: s.log, failed: s.disk.fails}, func(p *pebble.Options) {
-			p.EventListener.WALCreated = func(i pebble.WALCreateInfo) { s.newestLog.Store(uint64(i.FileNum)) }
+			p.EventListener.WALCreated = func(i pebble.WALCreateInfo) { s.note.newestLog.Store(uint64(i.FileNum)) }
 		})
 		if err == nil {
 			s.db = db
@@ -214,30 +180,23 @@ func (s *Store) open(e *evidence) error {
 			err = errors.Join(err, guarded(db.Close))
 		}
 		if err != nil {
-			s.forgetNote()
+			_ = s.note.close() // nothing rests on it
 		}
 		select {
 		case opened <- err:
 		case <-s.disk.done:
 			if err == nil {
 				_ = guarded(db.Close) // no one is there to learn of it
-				s.forgetNote()
+				_ = s.note.close()    // nothing depends on it
 			}
 		}
 	}()
-	alarm := s.currentAlarm()
+	alarm := s.health.current()
 	select {
 	case err := <-opened:
 		return err
 	case <-alarm.raised:
 		return errors.Unwrap(alarm.err)
-	}
-}
-
-// forgetNote closes the file last-revision of a store that did not open: nothing rests on it.
-func (s *Store) forgetNote() {
-	if s.noted != nil {
-		_ = s.noted.file.Close()
 	}
 }
 
@@ -270,12 +229,12 @@ func (s *Store) recover(e *evidence) error {
 		}
 	}
 	s.compacted.Store(compacted)
-	s.marked = compacted
+	s.compaction.marked = compacted
 	s.next = last + 1
 	s.durable.Store(last)
 	s.ring.reset(last + 1)
-	s.history.sample(s.now(), last)
-	if err := s.recoverUsage(last); err != nil {
+	s.compaction.history.sample(s.now(), last)
+	if err := s.usage.recover(s.db, last); err != nil {
 		return err
 	}
 	return s.keepNote(e.fresh || lost)
@@ -283,24 +242,13 @@ func (s *Store) recover(e *evidence) error {
 
 // keepNote opens the file last-revision, or makes it. keyNoted then says in the database that the file must be there.
 func (s *Store) keepNote(fresh bool) error {
-	var err error
-	if s.noted, err = openLastRevision(s.opts, fresh, slot{s.durable.Load(), s.newestLog.Load()}); err != nil {
+	if err := s.note.open(s.opts, fresh, s.durable.Load()); err != nil {
 		return err
 	}
 	if n, err := readNumber(s.db, keyNoted); err != nil || n != 0 {
 		return err
 	}
 	return s.set(keyNoted, 1)
-}
-
-// note writes rev to last-revision before rev is acknowledged. If it fails a later loss might go unnoticed; nothing is
-// lost by that.
-func (s *Store) note(rev int64) {
-	_, err := s.disk.try(func() error { return s.noted.write(slot{rev, s.newestLog.Load()}) })
-	if err != nil && !s.unnoted {
-		s.log.Error("cannot write down what is acknowledged", "err", err)
-	}
-	s.unnoted = err != nil
 }
 
 func (s *Store) set(key []byte, n int64) error {
@@ -323,97 +271,46 @@ func (s *Store) checkFormat() error {
 
 // Revision is the latest acknowledged revision.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer s.leave()
 	return s.durable.Load(), nil
 }
 
 // Size is how many bytes the store takes on the disk.
 func (s *Store) Size(ctx context.Context) (int64, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.end()
+	defer s.leave()
 	return int64(s.db.Metrics().DiskSpaceUsage()), nil
 }
 
-// begin refuses work on a closed store or an ended context, and keeps Close waiting until end.
-func (s *Store) begin(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.life.RLock()
-	select {
-	case <-s.done:
-		s.life.RUnlock()
-		return store.ErrClosed
-	default:
-		return nil
-	}
-}
-
-func (s *Store) end() { s.life.RUnlock() }
-
 // Health is nil while the store takes writes.
 func (s *Store) Health(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.end()
-	return s.currentAlarm().get()
-}
-
-func (s *Store) currentAlarm() *alarm {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.alarm
-}
-
-// changed is called with the state of the disk; nil: no fault.
-func (s *Store) changed(now *fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	raised := s.alarm.get() != nil
-	if raised {
-		s.alarm = newAlarm()
-	}
-	switch {
-	case now != nil:
-		full := errors.Is(now.err, syscall.ENOSPC) || errors.Is(now.err, syscall.EDQUOT)
-		s.alarm.err = &store.UnavailableError{Cause: now.err, Full: full && !now.lasting, Lasting: now.lasting}
-		close(s.alarm.raised)
-		s.log.Error("disk takes no writes, reads go on", "lasting", now.lasting, "err", now.err)
-	case raised:
-		s.log.Info("disk takes writes again")
-	}
+	defer s.leave()
+	return s.health.current().get()
 }
 
 // Close ends all watches, waits for writes under way and closes the files. When the disk takes no writes it waits for
 // nothing but the system call under way: the engine is cut off from the directory, which is free for the next Open.
 // Closing twice is harmless.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		s.background.Wait()
+	if first := s.life.end(); !first {
 		return nil
 	}
-	s.closed = true
-	close(s.done)
-	s.mu.Unlock()
-	s.life.Lock()   // waits for calls under way, which do not wait for a failing disk; later ones see done
-	s.life.Unlock() //nolint:staticcheck // the barrier above
-	s.background.Wait()
-	close(s.stop)
+	close(s.queue.stop)
 	ended := make(chan error, 1)
 	go func() { // ends when the engine has closed, or has been cut off and wound down
-		<-s.committed
+		<-s.queue.ended
 		ended <- guarded(s.db.Close)
 	}()
 	var err error
-	alarm := s.currentAlarm()
+	alarm := s.health.current()
 	select {
 	case err = <-ended:
 	case <-alarm.raised:
@@ -426,7 +323,7 @@ func (s *Store) Close() error {
 			s.log.Error("cannot write down that the store was stopped", "err", err) // the next start looks closer
 		}
 	}
-	if cerr := s.noted.file.Close(); cerr != nil {
+	if cerr := s.note.close(); cerr != nil {
 		s.log.Error("close file", "err", cerr)
 	}
 	if err = errors.Join(err, s.lock.Close()); err != nil {

@@ -197,7 +197,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		HistoryBytes: 64 << 10,
 	})
 	st.now = func() time.Time { return now }
-	st.history.samples[0].at = now
+	st.compaction.history.samples[0].at = now
 	ctx := t.Context()
 	written, err := st.Create(ctx, "/k", nil)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"log/slog"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -116,6 +118,36 @@ func (l *lastRevision) write(now slot) error {
 		return fmt.Errorf("write %s: %w", lastRevisionFile, err)
 	}
 	return nil
+}
+
+// note is the file last-revision in use.
+type note struct {
+	newestLog atomic.Uint64 // number of the engine's newest log
+	last      *lastRevision // nil before it is open; the committer's own
+	failed    bool          // it could not be written; the committer's own
+}
+
+// open opens the file, or makes it.
+func (n *note) open(opts Options, fresh bool, revision int64) (err error) {
+	n.last, err = openLastRevision(opts, fresh, slot{revision, n.newestLog.Load()})
+	return err
+}
+
+// write writes rev before rev is acknowledged. If it fails a later loss might go unnoticed; nothing is lost by that.
+func (n *note) write(disk *retryFS, log *slog.Logger, rev int64) {
+	_, err := disk.try(func() error { return n.last.write(slot{rev, n.newestLog.Load()}) })
+	if err != nil && !n.failed {
+		log.Error("cannot write down what is acknowledged", "err", err)
+	}
+	n.failed = err != nil
+}
+
+// close closes the file, if it is open.
+func (n *note) close() error {
+	if n.last == nil {
+		return nil
+	}
+	return n.last.file.Close()
 }
 
 // writeFile makes or replaces a file of the store's directory: after power loss it is the old one or the new one.

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -33,15 +35,37 @@ const (
 
 func costOf(kv store.KV) int64 { return int64(len(kv.Key)+len(kv.Value)) + keyOverhead }
 
+// usage is what the keys hold, and the quota for it.
+type usage struct {
+	quota int64 // 0: none
+	log   *slog.Logger
+
+	used    atomic.Int64 // written by the committer
+	sparing atomic.Bool  // writes that take room are refused
+	warned  int          // how much of the quota the log has warned of; the committer's own
+}
+
 // Usage is the number of bytes that the keys hold now, and the quota for them; 0: no quota.
-func (s *Store) Usage() (used, quota int64) { return s.used.Load(), s.opts.Quota }
+func (s *Store) Usage() (used, quota int64) { return s.usage.used.Load(), s.usage.quota }
 
 // Spare makes the store refuse writes as above the quota, whatever it holds: the disk is nearly full.
-func (s *Store) Spare(on bool) { s.sparing.Store(on) }
+func (s *Store) Spare(on bool) { s.usage.sparing.Store(on) }
+
+// chargeChange is charge for what r decided on cur.
+func (u *usage) chargeChange(r *request, c change, cur store.KV, found bool) error {
+	var old, now *store.KV
+	if found {
+		old = &cur
+	}
+	if c.typ != store.Deleted {
+		now = &store.KV{Key: r.key, Value: c.value}
+	}
+	return u.charge(old, now, r.reserved)
+}
 
 // charge counts a write that replaces old by kv, either of which may be absent. Above the quota it returns
 // store.ErrNoSpace and counts nothing, unless the write takes no room or may use more. The committer calls it.
-func (s *Store) charge(old, kv *store.KV, reserved store.Reserve) error {
+func (u *usage) charge(old, kv *store.KV, reserved store.Reserve) error {
 	more := int64(0)
 	if kv != nil {
 		more = costOf(*kv)
@@ -49,18 +73,18 @@ func (s *Store) charge(old, kv *store.KV, reserved store.Reserve) error {
 	if old != nil {
 		more -= costOf(*old)
 	}
-	used := s.used.Load() + more
-	if q := s.opts.Quota; q > 0 && more > 0 && reserved != store.FullReserve && used > limitOf(q, reserved) {
+	used := u.used.Load() + more
+	if q := u.quota; q > 0 && more > 0 && reserved != store.FullReserve && used > limitOf(q, reserved) {
 		if reserved != store.LeaveRoom {
-			s.warnQuota(q)
+			u.warn(q)
 		}
 		return store.ErrNoSpace
 	}
-	if more > 0 && reserved != store.FullReserve && s.sparing.Load() {
+	if more > 0 && reserved != store.FullReserve && u.sparing.Load() {
 		return store.ErrNoSpace
 	}
-	s.used.Store(used)
-	s.warnQuota(used)
+	u.used.Store(used)
+	u.warn(used)
 	return nil
 }
 
@@ -76,31 +100,31 @@ func limitOf(quota int64, r store.Reserve) int64 {
 	}
 }
 
-// warnQuota says once that the quota is nearly used, and once that it is.
-func (s *Store) warnQuota(used int64) {
-	if s.opts.Quota <= 0 {
+// warn says once that the quota is nearly used, and once that it is.
+func (u *usage) warn(used int64) {
+	if u.quota <= 0 {
 		return
 	}
 	level := 0
-	switch percent := used * 100 / s.opts.Quota; {
+	switch percent := used * 100 / u.quota; {
 	case percent >= 100:
 		level = 2
 	case percent >= warnFrom:
-		level = max(s.warned, 1)
+		level = max(u.warned, 1)
 	case percent >= calmBelow:
-		level = s.warned
+		level = u.warned
 	}
-	before := s.warned
-	s.warned = level
+	before := u.warned
+	u.warned = level
 	switch {
 	case level <= before:
 	case level == 2:
-		s.log.Error("store has reached its quota and refuses larger objects: delete objects, or raise "+
+		u.log.Error("store has reached its quota and refuses larger objects: delete objects, or raise "+
 			"--quota-backend-bytes",
-			"used", used, "quota", s.opts.Quota)
+			"used", used, "quota", u.quota)
 	default:
-		s.log.Warn("store has nearly reached its quota: delete objects, or raise --quota-backend-bytes",
-			"used", used, "quota", s.opts.Quota)
+		u.log.Warn("store has nearly reached its quota: delete objects, or raise --quota-backend-bytes",
+			"used", used, "quota", u.quota)
 	}
 }
 
@@ -108,9 +132,9 @@ func putUsage(used, rev int64) []byte {
 	return binary.BigEndian.AppendUint64(putNumber(used), uint64(rev))
 }
 
-// recoverUsage finds what the keys hold at last, the store's revision.
-func (s *Store) recoverUsage(last int64) error {
-	b, closer, err := s.db.Get(keyUsed)
+// recover finds what the keys hold at last, the store's revision.
+func (u *usage) recover(db *pebble.DB, last int64) error {
+	b, closer, err := db.Get(keyUsed)
 	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
 		return fmt.Errorf("read %s: %w", keyUsed, err)
 	}
@@ -124,18 +148,18 @@ func (s *Store) recoverUsage(last int64) error {
 		_ = closer.Close() // releases b; reads have nothing to lose
 	}
 	if !known {
-		if used, err = s.countUsage(); err != nil {
+		if used, err = countUsage(db); err != nil {
 			return err
 		}
 	}
-	s.used.Store(used)
-	s.warnQuota(used)
+	u.used.Store(used)
+	u.warn(used)
 	return nil
 }
 
 // countUsage adds up the newest version of every key.
-func (s *Store) countUsage() (used int64, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{
+func countUsage(db *pebble.DB) (used int64, err error) {
+	it, err := db.NewIter(&pebble.IterOptions{
 		LowerBound: []byte{versionPrefix},
 		UpperBound: []byte{versionPrefix + 1},
 	})

@@ -18,10 +18,10 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	if err := checkKey(key); err != nil {
 		return store.KV{}, 0, err
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.KV{}, 0, err
 	}
-	defer s.end()
+	defer s.leave()
 	for {
 		latest := s.durable.Load()
 		at := rev
@@ -89,10 +89,10 @@ func readUnder(it *pebble.Iterator, key string, rev int64) (store.KV, store.Even
 
 // List reads a page of keys.
 func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
-	defer s.end()
+	defer s.leave()
 	for {
 		page, err := s.list(ctx, r)
 		if errors.Is(err, store.ErrCompacted) && r.Revision == 0 {

@@ -149,7 +149,7 @@ func (p *player) play(ctx context.Context, from int) (next int, err error) {
 
 // write hands the writes that have not happened yet to the committer, all at once and in order, and waits for all.
 func (p *player) write(st *step) error {
-	alarm := p.s.currentAlarm()
+	alarm := p.s.health.current()
 	if fault := alarm.get(); fault != nil {
 		return fault
 	}
@@ -228,7 +228,7 @@ func (p *player) engine(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- guarded(f) }() // ends with Close at the latest
 	for {
-		alarm := p.s.currentAlarm()
+		alarm := p.s.health.current()
 		select {
 		case err := <-done:
 			return err

@@ -60,10 +60,10 @@ func (r *ring) after(rev int64) (events []store.Event, ok bool) {
 
 // Watch delivers the writes under prefix after revision from.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.leave()
 	cursor := from
 	if from == 0 {
 		cursor = s.durable.Load()
@@ -140,10 +140,10 @@ func (s *Store) eventsAfter(rev int64) ([]store.Event, <-chan struct{}, error) {
 
 // readLog reads a batch of events above rev from the log.
 func (s *Store) readLog(rev int64) (events []store.Event, err error) {
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.enter(context.Background()); err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.leave()
 	to := min(rev+batchSize, s.durable.Load())
 	snap := s.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()

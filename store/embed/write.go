@@ -60,10 +60,10 @@ func (s *Store) write(
 	if err := checkKey(key); err != nil {
 		return store.KV{}, store.Written{}, err
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.KV{}, store.Written{}, err
 	}
-	defer s.end()
+	defer s.leave()
 	r := &request{
 		key:      key,
 		decide:   decide,
