@@ -97,7 +97,7 @@ func TestClosedNamespace(t *testing.T) {
 	if closed, changed := state.Closed(); !slices.Equal(closed, []string{"x"}) || !changed {
 		t.Errorf("closed: %v, %v", closed, changed)
 	}
-	if n := len(state.selectors); n != 20 {
+	if n := len(state.sets.selectors); n != 20 {
 		t.Errorf("%d selectors are in use, want those of y", n)
 	}
 	for _, row := range []struct {

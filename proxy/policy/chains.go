@@ -66,8 +66,15 @@ func chainName(p *pod, direction Direction, policies []*compiled, named bool) st
 // closedSuffix is at the end of the names of chains without rules, which pods of a closed namespace have.
 const closedSuffix = "-closed"
 
-// chainFor finds or makes the chain of a direction for a pod; nil: no policy isolates it.
-func (s *State) chainFor(p *pod, direction Direction) *chain {
+// chainTable is the chains in use.
+type chainTable struct {
+	sets *setTable
+	log  *journal
+	all  map[string]*chain
+}
+
+// acquire finds or makes the chain of a direction for a pod; nil: no policy isolates it.
+func (t *chainTable) acquire(p *pod, direction Direction) *chain {
 	wanted := p.wants[direction]
 	if wanted.name == "" {
 		return nil
@@ -77,15 +84,15 @@ func (s *State) chainFor(p *pod, direction Direction) *chain {
 	if closed {
 		name += closedSuffix
 	}
-	c := s.chains[name]
+	c := t.all[name]
 	if c == nil {
-		c = s.addChain(name, p, direction, wanted.policies, closed)
+		c = t.addChain(name, p, direction, wanted.policies, closed)
 	}
 	c.users++
 	return c
 }
 
-func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled, closed bool) *chain {
+func (t *chainTable) addChain(name string, p *pod, d Direction, policies []*compiled, closed bool) *chain {
 	c := &chain{Chain: Chain{Name: name, Direction: d}}
 	for _, pol := range policies {
 		c.Policies = append(c.Policies, pol.key)
@@ -93,18 +100,18 @@ func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled,
 			continue
 		}
 		for i := range pol.sides[d].rules {
-			if r, ok := s.rule(c, pol, &pol.sides[d].rules[i], p); ok {
+			if r, ok := t.rule(c, pol, &pol.sides[d].rules[i], p); ok {
 				c.Rules = append(c.Rules, r)
 			}
 		}
 	}
-	s.chains[name] = c
-	s.log.chains.note(name, nil)
+	t.all[name] = c
+	t.log.chains.note(name, nil)
 	return c
 }
 
 // rule resolves a rule of a policy for a pod. false: the rule allows nothing.
-func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool) {
+func (t *chainTable) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool) {
 	r := Rule{
 		Policy:  pol.key,
 		AnyPeer: a.anyPeer,
@@ -114,24 +121,24 @@ func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool)
 	if c.Direction == Ingress {
 		r.Ports = p.resolve(a.ports, a.named)
 	} else if len(a.named) > 0 {
-		r.Endpoints = s.endpoints(c, pol, a)
+		r.Endpoints = t.endpoints(c, pol, a)
 	}
 	if !r.AnyPort && len(r.Ports) == 0 {
 		return Rule{Policy: pol.key, Endpoints: r.Endpoints}, len(r.Endpoints) > 0
 	}
 	if len(r.Ports) > mostInline {
 		for _, ports := range byProtocol(r.Ports) {
-			r.PortSets = append(r.PortSets, PortSet{Proto: ports[0].Proto, Name: s.useConstant(c, portsSet(ports))})
+			r.PortSets = append(r.PortSets, PortSet{Proto: ports[0].Proto, Name: t.useConstant(c, portsSet(ports))})
 		}
 	}
 	if r.AnyPeer {
 		return r, true
 	}
 	if len(a.peers) > 0 {
-		r.Peers = s.use(c, wantedSet{keys: a.peers}, pol.parsed)
+		r.Peers = t.use(c, wantedSet{keys: a.peers}, pol.parsed)
 	}
 	if len(a.blocks) > 0 {
-		r.Blocks = s.useConstant(c, blocksSet(a.blocks))
+		r.Blocks = t.useConstant(c, blocksSet(a.blocks))
 	}
 	return r, r.Peers != "" || r.Blocks != "" || len(r.Endpoints) > 0
 }
@@ -159,43 +166,43 @@ func (p *pod) resolve(ports []PortRange, named []portName) []PortRange {
 
 // endpoints returns sets of the addresses and ports at which the peers of an egress rule serve its named ports. For
 // blocks, these are the pods in them.
-func (s *State) endpoints(c *chain, pol *compiled, a *allowance) []string {
+func (t *chainTable) endpoints(c *chain, pol *compiled, a *allowance) []string {
 	if a.anyPeer {
-		return []string{s.use(c, wantedSet{keys: []selectorKey{everyPod}, named: a.named}, nil)}
+		return []string{t.use(c, wantedSet{keys: []selectorKey{everyPod}, named: a.named}, nil)}
 	}
 	var out []string
 	if len(a.peers) > 0 {
-		out = append(out, s.use(c, wantedSet{keys: a.peers, named: a.named}, pol.parsed))
+		out = append(out, t.use(c, wantedSet{keys: a.peers, named: a.named}, pol.parsed))
 	}
 	if len(a.blocks) > 0 {
-		out = append(out, s.use(c, wantedSet{keys: []selectorKey{everyPod}, named: a.named, spans: a.blocks}, nil))
+		out = append(out, t.use(c, wantedSet{keys: []selectorKey{everyPod}, named: a.named, spans: a.blocks}, nil))
 	}
 	return out
 }
 
 // use acquires a set until the chain is released.
-func (s *State) use(c *chain, w wantedSet, parsed selectors) string {
-	m := s.acquire(w, parsed)
-	c.releases = append(c.releases, func() { s.releaseSet(m) })
+func (t *chainTable) use(c *chain, w wantedSet, parsed selectors) string {
+	m := t.sets.acquire(w, parsed)
+	c.releases = append(c.releases, func() { t.sets.releaseSet(m) })
 	return m.Name
 }
 
 // useConstant acquires a set that does not depend on pods until the chain is released.
-func (s *State) useConstant(c *chain, set *Set) string {
-	c.releases = append(c.releases, func() { s.releaseConstant(set.Name) })
-	return s.acquireConstant(set)
+func (t *chainTable) useConstant(c *chain, set *Set) string {
+	c.releases = append(c.releases, func() { t.sets.releaseConstant(set.Name) })
+	return t.sets.acquireConstant(set)
 }
 
 // release releases a chain; it may be nil.
-func (s *State) release(c *chain) {
+func (t *chainTable) release(c *chain) {
 	if c == nil {
 		return
 	}
 	if c.users--; c.users > 0 {
 		return
 	}
-	delete(s.chains, c.Name)
-	s.log.chains.note(c.Name, &c.Chain)
+	delete(t.all, c.Name)
+	t.log.chains.note(c.Name, &c.Chain)
 	for _, y := range c.releases {
 		y()
 	}

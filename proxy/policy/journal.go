@@ -21,8 +21,8 @@ func (w was[K, V]) note(k K, before V) {
 	}
 }
 
-func newJournal() journal {
-	j := journal{chains: was[string, *Chain]{}, sets: was[string, *Set]{}, elements: map[string]was[Element, bool]{}}
+func newJournal() *journal {
+	j := &journal{chains: was[string, *Chain]{}, sets: was[string, *Set]{}, elements: map[string]was[Element, bool]{}}
 	for d := range j.isolated {
 		j.isolated[d] = was[netip.Addr, string]{}
 	}

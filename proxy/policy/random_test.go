@@ -271,9 +271,10 @@ func TestNothingStays(t *testing.T) {
 	for name := range cluster.namespaces {
 		state.DeleteNamespace(name)
 	}
-	if n := len(state.namespaces) + len(state.pods) + len(state.selectors) + len(state.wide) + len(state.chains) +
-		len(state.members) +
-		len(state.constants) + len(state.claims); n > 0 {
-		t.Errorf("%d things are left: namespaces %v, selectors %v", n, maps.Keys(state.namespaces), state.selectors)
+	sets := state.sets
+	left := len(state.namespaces) + len(state.pods) + len(state.chains.all) + len(state.claims) +
+		len(sets.selectors) + len(sets.wide) + len(sets.members) + len(sets.constants)
+	if left > 0 {
+		t.Errorf("%d things are left: namespaces %v, selectors %v", left, maps.Keys(state.namespaces), sets.selectors)
 	}
 }

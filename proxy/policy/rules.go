@@ -296,7 +296,7 @@ func elementKey(k SetKind, e Element) string {
 func (s *State) Drain() *nft.Delta {
 	delta := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
 	for name, before := range s.log.chains {
-		now := s.chains[name]
+		now := s.chains.all[name]
 		switch {
 		case before == nil && now != nil:
 			putChain(delta, &now.Chain)
@@ -305,7 +305,7 @@ func (s *State) Drain() *nft.Delta {
 		}
 	}
 	for name, before := range s.log.sets {
-		now := s.sets[name]
+		now := s.sets.all[name]
 		switch {
 		case before == nil && now != nil:
 			putSet(delta, now)
@@ -314,7 +314,7 @@ func (s *State) Drain() *nft.Delta {
 		}
 	}
 	for name, touched := range s.log.elements {
-		set := s.sets[name]
+		set := s.sets.all[name]
 		if set == nil {
 			continue // the set is deleted with its elements
 		}
@@ -329,7 +329,7 @@ func (s *State) Drain() *nft.Delta {
 		}
 	}
 	s.drainIsolated(delta)
-	s.log = newJournal()
+	*s.log = *newJournal()
 	return delta
 }
 

@@ -11,6 +11,30 @@ import (
 
 type labelSet = labels.Set
 
+// setTable is the sets that chains use, and the selectors whose pods are in them. A set exists while a chain uses it.
+type setTable struct {
+	namespaces namespaces
+	log        *journal
+	// selectors are those of the sets of pods; wide are those with a namespace selector.
+	selectors map[selectorKey]*selector
+	wide      map[*selector]bool
+	members   map[string]*members
+	constants map[string]*constant
+	all       map[string]*Set // of members and constants
+}
+
+func newSetTable(namespaces namespaces, log *journal) *setTable {
+	return &setTable{
+		namespaces: namespaces,
+		log:        log,
+		selectors:  map[selectorKey]*selector{},
+		wide:       map[*selector]bool{},
+		members:    map[string]*members{},
+		constants:  map[string]*constant{},
+		all:        map[string]*Set{},
+	}
+}
+
 // selector holds the pods of a selectorKey, while chains use sets of them.
 type selector struct {
 	key    selectorKey
@@ -68,7 +92,7 @@ func (sel *selector) matches(g *group) bool {
 }
 
 // match adds a group to a selector, or removes it, with the elements of its pods.
-func (s *State) match(sel *selector, g *group) {
+func (t *setTable) match(sel *selector, g *group) {
 	has := sel.matches(g)
 	if has == g.selectors[sel] {
 		return
@@ -83,22 +107,22 @@ func (s *State) match(sel *selector, g *group) {
 		delete(sel.groups, g)
 	}
 	for p := range g.pods {
-		s.count(sel, p, by)
+		t.count(sel, p, by)
 	}
 }
 
 // count adds a pod's elements to the selector's sets, or removes them.
-func (s *State) count(sel *selector, p *pod, by int) {
+func (t *setTable) count(sel *selector, p *pod, by int) {
 	for m := range sel.members {
-		m.elements(p, func(e Element) { s.countElement(m.Set, e, by) })
+		m.elements(p, func(e Element) { t.countElement(m.Set, e, by) })
 	}
 }
 
-func (s *State) countElement(set *Set, e Element, by int) {
+func (t *setTable) countElement(set *Set, e Element, by int) {
 	was := set.Elements[e]
 	now := was + by
 	if was == 0 != (now == 0) {
-		s.log.element(set.Name, e, was > 0)
+		t.log.element(set.Name, e, was > 0)
 	}
 	if now == 0 {
 		delete(set.Elements, e)
@@ -152,9 +176,9 @@ func shortened(texts []string, by string) string {
 }
 
 // acquire finds or makes a set, and counts its use. parsed has the selectors of its keys.
-func (s *State) acquire(w wantedSet, parsed selectors) *members {
+func (t *setTable) acquire(w wantedSet, parsed selectors) *members {
 	name, meaning := w.name()
-	m := s.members[name]
+	m := t.members[name]
 	if m != nil {
 		m.users++
 		return m
@@ -176,94 +200,113 @@ func (s *State) acquire(w wantedSet, parsed selectors) *members {
 			m.named[n] = true
 		}
 	}
-	s.members[name] = m
-	s.addSet(m.Set)
+	t.members[name] = m
+	t.addSet(m.Set)
 	for _, k := range w.keys {
-		sel := s.selectors[k]
+		sel := t.selectors[k]
 		if sel == nil {
-			sel = s.addSelector(k, parsed[k])
+			sel = t.addSelector(k, parsed[k])
 		}
 		m.selectors = append(m.selectors, sel)
 		sel.members[m] = true
 		for g := range sel.groups {
 			for p := range g.pods {
-				m.elements(p, func(e Element) { s.countElement(m.Set, e, 1) })
+				m.elements(p, func(e Element) { t.countElement(m.Set, e, 1) })
 			}
 		}
 	}
 	return m
 }
 
-func (s *State) addSelector(key selectorKey, parsed parsedSelector) *selector {
+// join matches a new group with the selectors.
+func (t *setTable) join(g *group) {
+	for sel := range g.namespace.selectors {
+		t.match(sel, g)
+	}
+	for sel := range t.wide {
+		t.match(sel, g)
+	}
+}
+
+// matchAgain updates the matches of namespace selectors with the groups of a namespace.
+func (t *setTable) matchAgain(n *namespace) {
+	for sel := range t.wide {
+		for _, g := range n.groups {
+			t.match(sel, g)
+		}
+	}
+}
+
+func (t *setTable) addSelector(key selectorKey, parsed parsedSelector) *selector {
 	sel := &selector{
 		key:     key,
 		parsed:  parsed,
 		groups:  map[*group]bool{},
 		members: map[*members]bool{},
 	}
-	s.selectors[key] = sel
+	t.selectors[key] = sel
 	if key.namespace != "" {
-		n := s.namespaceOf(key.namespace)
+		n := t.namespaces.of(key.namespace)
 		n.selectors[sel] = true
 		for _, g := range n.groups {
-			s.match(sel, g)
+			t.match(sel, g)
 		}
 		return sel
 	}
-	s.wide[sel] = true
-	for _, n := range s.namespaces {
+	t.wide[sel] = true
+	for _, n := range t.namespaces {
 		for _, g := range n.groups {
-			s.match(sel, g)
+			t.match(sel, g)
 		}
 	}
 	return sel
 }
 
 // releaseSet undoes acquire.
-func (s *State) releaseSet(m *members) {
+func (t *setTable) releaseSet(m *members) {
 	if m.users--; m.users > 0 {
 		return
 	}
-	delete(s.members, m.Name)
-	s.dropSet(m.Set)
+	delete(t.members, m.Name)
+	t.dropSet(m.Set)
 	for _, sel := range m.selectors {
 		delete(sel.members, m)
 		if len(sel.members) == 0 {
-			s.dropSelector(sel)
+			t.dropSelector(sel)
 		}
 	}
 }
 
-func (s *State) dropSelector(sel *selector) {
-	delete(s.selectors, sel.key)
-	delete(s.wide, sel)
+func (t *setTable) dropSelector(sel *selector) {
+	delete(t.selectors, sel.key)
+	delete(t.wide, sel)
 	for g := range sel.groups {
 		delete(g.selectors, sel)
 	}
 	if sel.key.namespace != "" {
-		n := s.namespaceOf(sel.key.namespace)
+		n := t.namespaces.of(sel.key.namespace)
 		delete(n.selectors, sel)
-		s.forget(n)
+		t.namespaces.forget(n)
 	}
 }
 
 // acquireConstant finds or makes a set that does not depend on pods, and counts its use.
-func (s *State) acquireConstant(set *Set) string {
-	c := s.constants[set.Name]
+func (t *setTable) acquireConstant(set *Set) string {
+	c := t.constants[set.Name]
 	if c == nil {
 		c = &constant{Set: set}
-		s.constants[set.Name] = c
-		s.addSet(set)
+		t.constants[set.Name] = c
+		t.addSet(set)
 	}
 	c.users++
 	return set.Name
 }
 
-func (s *State) releaseConstant(name string) {
-	c := s.constants[name]
+func (t *setTable) releaseConstant(name string) {
+	c := t.constants[name]
 	if c.users--; c.users == 0 {
-		delete(s.constants, name)
-		s.dropSet(c.Set)
+		delete(t.constants, name)
+		t.dropSet(c.Set)
 	}
 }
 
@@ -286,17 +329,17 @@ func portsSet(ports []PortRange) *Set {
 	}
 }
 
-func (s *State) addSet(set *Set) {
-	s.log.sets.note(set.Name, nil)
-	s.sets[set.Name] = set
+func (t *setTable) addSet(set *Set) {
+	t.log.sets.note(set.Name, nil)
+	t.all[set.Name] = set
 }
 
-func (s *State) dropSet(set *Set) {
-	s.log.sets.note(set.Name, set)
+func (t *setTable) dropSet(set *Set) {
+	t.log.sets.note(set.Name, set)
 	for e := range set.Elements {
-		s.log.element(set.Name, e, true)
+		t.log.element(set.Name, e, true)
 	}
-	delete(s.sets, set.Name)
+	delete(t.all, set.Name)
 }
 
 func spansText(spans []Span) string {

@@ -14,19 +14,14 @@ import (
 // it affects: for a pod, the sets that it is in; for a policy, the pods of this node that it selects. It is not safe
 // for concurrent use.
 type State struct {
-	namespaces map[string]*namespace
+	namespaces namespaces
 	pods       map[string]*pod // by namespace/name
-	// selectors are the selectors that chains use; wide are those with a namespace selector.
-	selectors map[selectorKey]*selector
-	wide      map[*selector]bool
-	chains    map[string]*chain
-	members   map[string]*members
-	constants map[string]*constant
-	sets      map[string]*Set // of members and constants
-	isolated  [directions]map[netip.Addr]string
+	sets       *setTable
+	chains     *chainTable
+	isolated   [directions]map[netip.Addr]string
 	// claims are the local pods with an address, in the order of arrival.
 	claims map[netip.Addr][]*pod
-	log    journal
+	log    *journal // of sets and chains too
 	// most is namespaceBound; flipped: a namespace was closed or opened since the last call of Closed.
 	most    int
 	flipped bool
@@ -71,17 +66,16 @@ type pod struct {
 
 // NewState returns an empty State.
 func NewState() *State {
+	log := newJournal()
+	known := namespaces{}
+	sets := newSetTable(known, log)
 	state := &State{
-		namespaces: map[string]*namespace{},
+		namespaces: known,
 		pods:       map[string]*pod{},
-		selectors:  map[selectorKey]*selector{},
-		wide:       map[*selector]bool{},
-		chains:     map[string]*chain{},
-		members:    map[string]*members{},
-		constants:  map[string]*constant{},
-		sets:       map[string]*Set{},
+		sets:       sets,
+		chains:     &chainTable{sets: sets, log: log, all: map[string]*chain{}},
 		claims:     map[netip.Addr][]*pod{},
-		log:        newJournal(),
+		log:        log,
 		most:       namespaceBound,
 	}
 	for d := range state.isolated {
@@ -96,10 +90,10 @@ func (s *State) Plan() *Plan {
 	for d := range s.isolated {
 		plan.Isolated[d] = maps.Clone(s.isolated[d])
 	}
-	for name, c := range s.chains {
+	for name, c := range s.chains.all {
 		plan.Chains[name] = &c.Chain
 	}
-	for name, set := range s.sets {
+	for name, set := range s.sets.all {
 		c := *set
 		c.Elements = maps.Clone(set.Elements)
 		plan.Sets[name] = &c
@@ -107,9 +101,12 @@ func (s *State) Plan() *Plan {
 	return plan
 }
 
-// namespaceOf finds a namespace, or adds an unknown one.
-func (s *State) namespaceOf(name string) *namespace {
-	n := s.namespaces[name]
+// namespaces are the namespaces by name, those that others only name among them.
+type namespaces map[string]*namespace
+
+// of finds a namespace, or adds an unknown one.
+func (all namespaces) of(name string) *namespace {
+	n := all[name]
 	if n == nil {
 		n = &namespace{
 			name:      name,
@@ -118,45 +115,36 @@ func (s *State) namespaceOf(name string) *namespace {
 			selectors: map[*selector]bool{},
 			loads:     map[string]*load{},
 		}
-		s.namespaces[name] = n
+		all[name] = n
 	}
 	return n
 }
 
 // forget removes an unknown namespace without pods, policies and selectors.
-func (s *State) forget(n *namespace) {
+func (all namespaces) forget(n *namespace) {
 	if !n.known && len(n.groups)+len(n.policies)+len(n.selectors) == 0 {
-		delete(s.namespaces, n.name)
+		delete(all, n.name)
 	}
 }
 
 // SetNamespace sets a namespace's labels.
 func (s *State) SetNamespace(name string, labels map[string]string) {
-	n := s.namespaceOf(name)
+	n := s.namespaces.of(name)
 	if n.known && maps.Equal(n.labels, labels) {
 		return
 	}
 	n.known = true
 	n.labels = labels
-	s.matchAgain(n)
+	s.sets.matchAgain(n)
 }
 
 // DeleteNamespace deletes a namespace. Its pods and policies stay until they are deleted.
 func (s *State) DeleteNamespace(name string) {
-	n := s.namespaceOf(name)
+	n := s.namespaces.of(name)
 	n.known = false
 	n.labels = nil
-	s.matchAgain(n)
-	s.forget(n)
-}
-
-// matchAgain updates the matches of namespace selectors with the groups of a namespace.
-func (s *State) matchAgain(n *namespace) {
-	for sel := range s.wide {
-		for _, g := range n.groups {
-			s.match(sel, g)
-		}
-	}
+	s.sets.matchAgain(n)
+	s.namespaces.forget(n)
 }
 
 // SetPod adds or updates a pod.
@@ -168,17 +156,18 @@ func (s *State) SetPod(p Pod) {
 		}
 		s.remove(old)
 	}
-	namespace := s.namespaceOf(p.Namespace)
+	namespace := s.namespaces.of(p.Namespace)
 	lk := labelsKey(p.Labels)
 	group := namespace.groups[lk]
 	if group == nil {
-		group = s.addGroup(namespace, lk, p.Labels)
+		group = namespace.addGroup(lk, p.Labels)
+		s.sets.join(group)
 	}
 	born := &pod{Pod: p, group: group}
 	s.pods[key] = born
 	group.pods[born] = true
 	for sel := range group.selectors {
-		s.count(sel, born, 1)
+		s.sets.count(sel, born, 1)
 	}
 	if !p.Local {
 		return
@@ -216,7 +205,7 @@ func (s *State) remove(p *pod) {
 	delete(s.pods, p.Namespace+"/"+p.Name)
 	delete(group.pods, p)
 	for sel := range group.selectors {
-		s.count(sel, p, -1)
+		s.sets.count(sel, p, -1)
 	}
 	if p.Local {
 		for _, a := range p.Addrs {
@@ -227,7 +216,7 @@ func (s *State) remove(p *pod) {
 			s.updateAddress(a)
 		}
 		for d := range p.chains {
-			s.release(p.chains[d])
+			s.chains.release(p.chains[d])
 		}
 		s.unweigh(p)
 		s.bound(group.namespace)
@@ -240,11 +229,12 @@ func (s *State) remove(p *pod) {
 			delete(sel.groups, group)
 		}
 		delete(group.namespace.groups, group.key)
-		s.forget(group.namespace)
+		s.namespaces.forget(group.namespace)
 	}
 }
 
-func (s *State) addGroup(n *namespace, key string, labels map[string]string) *group {
+// addGroup adds a group to a namespace.
+func (n *namespace) addGroup(key string, labels map[string]string) *group {
 	g := &group{
 		namespace: n,
 		labels:    labels,
@@ -253,18 +243,12 @@ func (s *State) addGroup(n *namespace, key string, labels map[string]string) *gr
 		selectors: map[*selector]bool{},
 	}
 	n.groups[key] = g
-	for sel := range n.selectors {
-		s.match(sel, g)
-	}
-	for sel := range s.wide {
-		s.match(sel, g)
-	}
 	return g
 }
 
 // SetPolicy adds or updates a policy.
 func (s *State) SetPolicy(p *networkingv1.NetworkPolicy) {
-	n := s.namespaceOf(p.Namespace)
+	n := s.namespaces.of(p.Namespace)
 	c := compile(p)
 	old := n.policies[p.Name]
 	if old != nil && old.digest == c.digest && old.pods.String() == c.pods.String() {
@@ -283,7 +267,7 @@ func (s *State) DeletePolicy(namespace, name string) {
 	old := n.policies[name]
 	delete(n.policies, name)
 	s.reassign(n, old, nil)
-	s.forget(n)
+	s.namespaces.forget(n)
 }
 
 // reassign updates the chains of the local pods that the old or the new policy selects.
@@ -325,8 +309,8 @@ func (c *compiled) selects(g *group) bool { return c.pods.Matches(labelSet(g.lab
 func (s *State) assign(p *pod) {
 	for d := range directions {
 		old := p.chains[d]
-		p.chains[d] = s.chainFor(p, d)
-		s.release(old) // after the new one is acquired, because they may share sets
+		p.chains[d] = s.chains.acquire(p, d)
+		s.chains.release(old) // after the new one is acquired, because they may share sets
 	}
 	for _, a := range p.Addrs {
 		s.updateAddress(a)
