@@ -76,25 +76,9 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	if err := changeTracker.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
 		return fmt.Errorf("index endpoint slices: %w", err)
 	}
-	var synced []cache.DoneChecker
-	for _, h := range []struct {
-		informer cache.SharedIndexInformer
-		noted    func(obj any)
-	}{{changeTracker.services, changeTracker.serviceChanged}, {changeTracker.slices, changeTracker.sliceChanged}, {
-		changeTracker.nodes, func(any) {
-			changeTracker.note(func() { changeTracker.node = true })
-		},
-	}} {
-		registration, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    h.noted,
-			UpdateFunc: func(_, obj any) { h.noted(obj) },
-			DeleteFunc: h.noted,
-		})
-		if err != nil {
-			return fmt.Errorf("follow services: %w", err)
-		}
-		// otherwise objects of the initial list would be handled a second time
-		synced = append(synced, registration.HasSyncedChecker())
+	synced, err := changeTracker.follow()
+	if err != nil {
+		return fmt.Errorf("follow services: %w", err)
 	}
 	objects.Start(ctx.Done())
 	self.Start(ctx.Done())
@@ -112,6 +96,27 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	return nil
 }
 
+// follow notes the changes of the informers' objects. The result is done when what they list first is noted.
+func (f *changeTracker) follow() ([]cache.DoneChecker, error) {
+	var synced []cache.DoneChecker
+	for _, one := range []struct {
+		informer cache.SharedIndexInformer
+		changed  func(obj any)
+	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, f.nodeChanged}} {
+		registration, err := one.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    one.changed,
+			UpdateFunc: func(_, obj any) { one.changed(obj) },
+			DeleteFunc: one.changed,
+		})
+		if err != nil {
+			return nil, err
+		}
+		// otherwise objects of the initial list would be handled a second time
+		synced = append(synced, registration.HasSyncedChecker())
+	}
+	return synced, nil
+}
+
 func serviceOf(obj any) ([]string, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
@@ -126,6 +131,10 @@ func (f *changeTracker) note(change func()) {
 	change()
 	f.mu.Unlock()
 	f.wake.Notify()
+}
+
+func (f *changeTracker) nodeChanged(any) {
+	f.note(func() { f.node = true })
 }
 
 func (f *changeTracker) serviceChanged(obj any) {

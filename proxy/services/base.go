@@ -69,32 +69,7 @@ func Base(name string, node Node) *nft.Table {
 		table.AddChain(nft.Chain{Name: "closed-of-others", Rules: nodePortRules(node, "closedports")})
 	}
 	for _, hook := range []nft.Hook{nft.Prerouting, nft.Output} {
-		table.AddChain(nft.Chain{
-			Name:     "guard-" + string(hook),
-			Type:     nft.Filter,
-			Hook:     hook,
-			Priority: beforeNAT,
-			Rules: []nft.Rule{
-				{nft.State(nft.New), nft.Vmap("guarded4", families[0].front()...)},
-				{nft.State(nft.New), nft.Vmap("guarded6", families[1].front()...)},
-			},
-		})
-		table.AddChain(nft.Chain{
-			Name:     string(hook),
-			Type:     nft.NAT,
-			Hook:     hook,
-			Priority: nat,
-			Rules:    []nft.Rule{{nft.Jump("services")}},
-		})
-		table.AddChain(nft.Chain{
-			Name:     "closed-" + string(hook),
-			Type:     nft.Filter,
-			Hook:     hook,
-			Priority: afterNAT,
-			Rules: []nft.Rule{
-				{nft.State(nft.New), nft.Jump("closed")},
-			},
-		})
+		addHook(table, hook)
 	}
 	table.AddChain(nft.Chain{
 		Name:     "postrouting",
@@ -108,6 +83,37 @@ func Base(name string, node Node) *nft.Table {
 		},
 	})
 	return table
+}
+
+// addHook adds the chains of a hook by which new connections come, in the order in which they pass them: may they pass,
+// where do they go, and what was not sent on.
+func addHook(table *nft.Table, hook nft.Hook) {
+	table.AddChain(nft.Chain{
+		Name:     "guard-" + string(hook),
+		Type:     nft.Filter,
+		Hook:     hook,
+		Priority: beforeNAT,
+		Rules: []nft.Rule{
+			{nft.State(nft.New), nft.Vmap("guarded4", families[0].front()...)},
+			{nft.State(nft.New), nft.Vmap("guarded6", families[1].front()...)},
+		},
+	})
+	table.AddChain(nft.Chain{
+		Name:     string(hook),
+		Type:     nft.NAT,
+		Hook:     hook,
+		Priority: nat,
+		Rules:    []nft.Rule{{nft.Jump("services")}},
+	})
+	table.AddChain(nft.Chain{
+		Name:     "closed-" + string(hook),
+		Type:     nft.Filter,
+		Hook:     hook,
+		Priority: afterNAT,
+		Rules: []nft.Rule{
+			{nft.State(nft.New), nft.Jump("closed")},
+		},
+	})
 }
 
 // Fronts returns a table with only the elements that may lead connections to addresses and TCP ports elsewhere. Their
