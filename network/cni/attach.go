@@ -39,22 +39,15 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	if now.err != nil {
 		return Attachment{}, now.err
 	}
-	out := Attachment{Network: now.list.Name}
-	caps, err := capabilities(pod, n.cfg.IPRanges)
+	return n.add(ctx, pod, now.list)
+}
+
+// add runs ADD. What Detach needs is on disk before.
+func (n *Network) add(ctx context.Context, pod Pod, list *libcni.NetworkConfigList) (Attachment, error) {
+	out := Attachment{Network: list.Name}
+	a, err := n.attachmentOf(pod, list)
 	if err != nil {
 		return out, err
-	}
-	if _, asked := caps["portMappings"]; asked && !declares(now.list, "portMappings") {
-		n.log.Warn("the pod's host ports do not work: no plugin of the network has the capability portMappings",
-			"namespace", pod.Namespace, "pod", pod.Name, "network", now.list.Name)
-	}
-	a := &attachment{
-		Network:      now.list.Name,
-		Netns:        pod.Netns,
-		Args:         argsOf(pod),
-		Capabilities: caps,
-		Config:       now.list.Bytes,
-		BinDirs:      n.cfg.BinDirs,
 	}
 	if err := n.writeAttachment(pod.ID, a); err != nil {
 		return out, err
@@ -62,7 +55,7 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationLimit)
 	defer cancel()
 	e := &executor{slots: n.slots, limit: pluginLimit}
-	result, err := n.plugins(e).AddNetworkList(ctx, now.list, a.conf(pod.ID))
+	result, err := n.plugins(e).AddNetworkList(ctx, list, a.conf(pod.ID))
 	out.Plugins = e.runs
 	if err == nil {
 		out.Addrs, err = addressesOf(result)
@@ -73,6 +66,26 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	completed := *a
 	completed.Addrs = out.Addrs
 	return out, n.writeAttachment(pod.ID, &completed)
+}
+
+// attachmentOf returns the record of a pod that is attached to the network of a configuration.
+func (n *Network) attachmentOf(pod Pod, list *libcni.NetworkConfigList) (*attachment, error) {
+	caps, err := capabilities(pod, n.cfg.IPRanges)
+	if err != nil {
+		return nil, err
+	}
+	if _, asked := caps["portMappings"]; asked && !declares(list, "portMappings") {
+		n.log.Warn("the pod's host ports do not work: no plugin of the network has the capability portMappings",
+			"namespace", pod.Namespace, "pod", pod.Name, "network", list.Name)
+	}
+	return &attachment{
+		Network:      list.Name,
+		Netns:        pod.Netns,
+		Args:         argsOf(pod),
+		Capabilities: caps,
+		Config:       list.Bytes,
+		BinDirs:      n.cfg.BinDirs,
+	}, nil
 }
 
 // declares reports whether a plugin of the chain has the capability.

@@ -156,21 +156,30 @@ func (k *Kernel) tunnel(plan Plan) (int, error) {
 	}
 	mtu := plan.Outer - plan.Overhead()
 	have, err := k.rt.LinkByName(k.name)
-	if err == nil {
-		v, ok := have.(*netlink.Vxlan)
-		if ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(plan.Local.AsSlice()) &&
-			v.Attrs().HardwareAddr.String() == k.vtep.String() {
-			if v.Attrs().MTU != mtu {
-				if err := k.rt.LinkSetMTU(v, mtu); err != nil {
-					return 0, fmt.Errorf("set mtu of tunnel %s to %d: %w", k.name, mtu, err)
-				}
+	if err == nil && k.isTunnel(have, plan.Local) {
+		if have.Attrs().MTU != mtu {
+			if err := k.rt.LinkSetMTU(have, mtu); err != nil {
+				return 0, fmt.Errorf("set mtu of tunnel %s to %d: %w", k.name, mtu, err)
 			}
-			return v.Attrs().Index, k.setUp(v)
 		}
+		return have.Attrs().Index, k.setUp(have)
+	}
+	if err == nil {
 		if err := k.removeTunnel(); err != nil {
 			return 0, err
 		}
 	}
+	return k.makeTunnel(plan.Local, mtu)
+}
+
+// isTunnel reports whether a link is the VXLAN that makeTunnel would make, whatever its MTU.
+func (k *Kernel) isTunnel(link netlink.Link, local netip.Addr) bool {
+	v, ok := link.(*netlink.Vxlan)
+	return ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(local.AsSlice()) &&
+		v.Attrs().HardwareAddr.String() == k.vtep.String()
+}
+
+func (k *Kernel) makeTunnel(local netip.Addr, mtu int) (index int, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = k.name
 	attrs.MTU = mtu
@@ -178,7 +187,7 @@ func (k *Kernel) tunnel(plan Plan) (int, error) {
 	link := &netlink.Vxlan{
 		LinkAttrs: attrs,
 		VxlanId:   k.vni,
-		SrcAddr:   plan.Local.AsSlice(),
+		SrcAddr:   local.AsSlice(),
 		Port:      k.port,
 		Learning:  false,
 	}
@@ -236,13 +245,15 @@ func (k *Kernel) removeTunnel() error {
 	return nil
 }
 
-// setNeighbours sets the tunnel's forwarding and neighbour entries: machines by MAC address, and their addresses in the
-// tunnel.
-func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
-	type entry struct{ mac, ip string }
-	want := map[entry]netlink.Neigh{}
+// neighKey identifies an entry of a neighbour table.
+type neighKey struct{ mac, ip string }
+
+// neighboursOf returns the tunnel's forwarding and neighbour entries: machines by MAC address, and their addresses in
+// the tunnel.
+func neighboursOf(tunnel int, peers []Peer) map[neighKey]netlink.Neigh {
+	out := map[neighKey]netlink.Neigh{}
 	for _, peer := range peers {
-		n := netlink.Neigh{
+		out[neighKey{peer.VTEP.String(), peer.At.String()}] = netlink.Neigh{
 			LinkIndex:    tunnel,
 			Family:       unix.AF_BRIDGE,
 			Flags:        netlink.NTF_SELF,
@@ -250,9 +261,8 @@ func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 			IP:           peer.At.AsSlice(),
 			HardwareAddr: peer.VTEP,
 		}
-		want[entry{peer.VTEP.String(), peer.At.String()}] = n
 		for _, a := range peer.Inner {
-			want[entry{peer.VTEP.String(), a.String()}] = netlink.Neigh{
+			out[neighKey{peer.VTEP.String(), a.String()}] = netlink.Neigh{
 				LinkIndex:    tunnel,
 				State:        netlink.NUD_PERMANENT,
 				IP:           a.AsSlice(),
@@ -260,37 +270,51 @@ func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 			}
 		}
 	}
+	return out
+}
+
+// setNeighbours sets the tunnel's entries to those of the peers.
+func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
+	missing := neighboursOf(tunnel, peers)
 	var errs []error
 	for _, family := range []int{unix.AF_BRIDGE, unix.AF_INET, unix.AF_INET6} {
-		have, err := linux.Dump(func() ([]netlink.Neigh, error) { return k.rt.NeighList(tunnel, family) })
-		if err != nil {
-			errs = append(errs, fmt.Errorf("list neighbours of %s: %w", k.name, err))
-			continue
-		}
-		for _, neigh := range have {
-			ip, ok := netip.AddrFromSlice(neigh.IP)
-			e := entry{neigh.HardwareAddr.String(), ip.Unmap().String()}
-			if _, keep := want[e]; keep && ok {
-				delete(want, e)
-				continue
-			}
-			if family != unix.AF_BRIDGE && neigh.State != netlink.NUD_PERMANENT || neigh.HardwareAddr == nil || !ok {
-				continue
-			}
-			neigh.LinkIndex = tunnel
-			if family == unix.AF_BRIDGE {
-				neigh.Family = unix.AF_BRIDGE
-				neigh.Flags = netlink.NTF_SELF
-			}
-			if err := k.rt.NeighDel(&neigh); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", neigh.IP, k.name, err))
-			}
-		}
+		errs = append(errs, k.dropNeighbours(tunnel, family, missing))
 	}
-	for _, n := range want {
+	for _, n := range missing {
 		set := k.rt.NeighSet
 		if err := set(&n); err != nil {
 			errs = append(errs, fmt.Errorf("add neighbour %s of %s: %w", n.IP, k.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dropNeighbours deletes the tunnel's entries of a family that are not wanted, and takes those that are there out of
+// wanted.
+func (k *Kernel) dropNeighbours(tunnel, family int, wanted map[neighKey]netlink.Neigh) error {
+	have, err := linux.Dump(func() ([]netlink.Neigh, error) { return k.rt.NeighList(tunnel, family) })
+	if err != nil {
+		return fmt.Errorf("list neighbours of %s: %w", k.name, err)
+	}
+	var errs []error
+	for _, neigh := range have {
+		ip, ok := netip.AddrFromSlice(neigh.IP)
+		key := neighKey{neigh.HardwareAddr.String(), ip.Unmap().String()}
+		if _, keep := wanted[key]; keep && ok {
+			delete(wanted, key)
+			continue
+		}
+		// The kernel's own entries of IPv4 and IPv6, which it has learned, are none of ours.
+		if family != unix.AF_BRIDGE && neigh.State != netlink.NUD_PERMANENT || neigh.HardwareAddr == nil || !ok {
+			continue
+		}
+		neigh.LinkIndex = tunnel
+		if family == unix.AF_BRIDGE {
+			neigh.Family = unix.AF_BRIDGE
+			neigh.Flags = netlink.NTF_SELF
+		}
+		if err := k.rt.NeighDel(&neigh); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", neigh.IP, k.name, err))
 		}
 	}
 	return errors.Join(errs...)

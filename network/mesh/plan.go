@@ -156,20 +156,13 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 		if slices.ContainsFunc(machine.Addrs, func(a netip.Addr) bool { return local(a, links) }) {
 			continue // another node on this machine: its pods are local
 		}
-		if i := slices.IndexFunc(machine.Pods, func(q netip.Prefix) bool { return overlaps(q, taken) }); i >= 0 {
-			plan.Unreached = append(plan.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node",
-				machine.Name,
-				machine.Pods[i]))
-			continue
+		why := wrongRange(machine, links, others, taken)
+		if why == "" {
+			if plan.Encrypted {
+				plan.Blocked = append(plan.Blocked, Families(self.Pods, machine.Pods)...)
+			}
+			why = plan.add(mode, self, machine, links, at, up)
 		}
-		if why := encloses(machine, links, others); why != "" {
-			plan.Unreached = append(plan.Unreached, machine.Name+": "+why)
-			continue
-		}
-		if plan.Encrypted {
-			plan.Blocked = append(plan.Blocked, Families(self.Pods, machine.Pods)...)
-		}
-		why := plan.add(mode, self, machine, links, at, up)
 		if why != "" {
 			plan.Unreached = append(plan.Unreached, machine.Name+": "+why)
 			continue
@@ -203,8 +196,14 @@ func apartFrom(links []Link, ranges []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// encloses returns an error text if a machine's pod range contains addresses of machines.
-func encloses(m Machine, links []Link, others []Machine) string {
+// wrongRange returns why nothing must be sent to a machine's pod ranges: another node has one, or it contains addresses
+// of machines. "": no reason.
+func wrongRange(m Machine, links []Link, others []Machine, taken []netip.Prefix) string {
+	for _, prefix := range m.Pods {
+		if overlaps(prefix, taken) {
+			return fmt.Sprintf("its pod range %s belongs to another node", prefix)
+		}
+	}
 	for _, prefix := range m.Pods {
 		for _, l := range links {
 			for _, a := range l.Addrs {
@@ -266,15 +265,31 @@ func (p *Plan) add(mode Mode, self, machine Machine, links []Link, at netip.Addr
 		return strings.TrimSuffix(fmt.Sprintf("it has no address of the family of %s", at),
 			" of the family of invalid IP")
 	}
-	peer := Peer{VTEP: machine.VTEP, At: machine.Addrs[i]}
+	peer, routes := behindTunnel(mode, self, machine, machine.Addrs[i])
+	if len(routes) == 0 {
+		return "its pods have no address of a family that pods here have"
+	}
+	p.Peers = append(p.Peers, peer)
+	p.Routes = append(p.Routes, routes...)
+	if up != nil {
+		p.Local = at
+		p.Outer = up.MTU
+	}
+	return ""
+}
+
+// behindTunnel returns a machine as a peer, which gets the tunnel's packets at its address at, and the routes to it.
+func behindTunnel(mode Mode, self, machine Machine, at netip.Addr) (Peer, []Route) {
+	peer := Peer{VTEP: machine.VTEP, At: at}
 	if mode == WireGuard {
 		peer = Peer{
 			Key:   machine.Key,
 			Port:  machine.Port,
-			At:    machine.Addrs[i],
+			At:    at,
 			Start: machine.Start,
 		}
 	}
+	var routes []Route
 	for _, dst := range machine.Pods {
 		src, ok := gatewayFor(self, dst)
 		if !ok {
@@ -286,17 +301,9 @@ func (p *Plan) add(mode Mode, self, machine Machine, links []Link, at netip.Addr
 		if mode == WireGuard {
 			r.Via = netip.Addr{} // WireGuard selects the peer by its allowed IPs
 		}
-		p.Routes = append(p.Routes, r)
+		routes = append(routes, r)
 	}
-	if len(peer.Inner) == 0 {
-		return "its pods have no address of a family that pods here have"
-	}
-	p.Peers = append(p.Peers, peer)
-	if up != nil {
-		p.Local = at
-		p.Outer = up.MTU
-	}
-	return ""
+	return peer, routes
 }
 
 // direct returns routes over links that both machines are on.

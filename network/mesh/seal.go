@@ -128,6 +128,7 @@ func (k *Kernel) WatchSeal(ctx context.Context, changed func()) error {
 	})
 }
 
+// sealed returns the table.
 func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 	table := nft.NewTable(name)
 	forward := nft.Chain{
@@ -165,7 +166,13 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 	for _, c := range []nft.Chain{forward, input, outside} {
 		table.AddChain(c)
 	}
-	table.AddChain(nft.Chain{
+	table.AddChain(clearChain(link))
+	return table
+}
+
+// clearChain drops what comes neither from the tunnel nor from this machine.
+func clearChain(link string) nft.Chain {
+	return nft.Chain{
 		Name: "clear",
 		Rules: []nft.Rule{
 			{nft.Is(nft.IIFName, nft.InterfaceName(link)), nft.Return()},
@@ -173,8 +180,7 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 			{nft.OfPods(), nft.Return()},
 			{nft.Drop()},
 		},
-	})
-	return table
+	}
 }
 
 // widest returns the ranges of a family that no other one contains.

@@ -148,11 +148,15 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 	if err := k.removeTunnel(); err != nil {
 		return nil, err
 	}
-	mtu = cmp.Or(mtu, unknownMTU)
+	return k.makeEncrypted(cmp.Or(mtu, unknownMTU))
+}
+
+// makeEncrypted makes the link and this machine's end: in the kernel, or in this process if the kernel has none.
+func (k *Kernel) makeEncrypted(mtu int) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = k.name
 	attrs.MTU = mtu
-	switch err = k.rt.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs}); {
+	switch err := k.rt.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs}); {
 	case err == nil:
 		k.wg.end = kernelEnd{k.name}
 	case errors.Is(err, unix.EOPNOTSUPP):
@@ -167,15 +171,16 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 	default:
 		return nil, fmt.Errorf("create tunnel %s: %w", k.name, err)
 	}
-	if have, err = k.rt.LinkByName(k.name); err != nil {
+	link, err := k.rt.LinkByName(k.name)
+	if err != nil {
 		return nil, fmt.Errorf("find tunnel %s: %w", k.name, err)
 	}
 	if e, ok := k.wg.end.(*userEnd); ok {
-		e.index = have.Attrs().Index
+		e.index = link.Attrs().Index
 		e.mtu = mtu
-		return have, k.rt.LinkSetMTU(have, mtu)
+		return link, k.rt.LinkSetMTU(link, mtu)
 	}
-	return have, nil
+	return link, nil
 }
 
 // setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use
