@@ -74,6 +74,19 @@ var inside = map[string]map[string][]string{
 			"state",
 		},
 	},
+	"network": {
+		"nft":       {},
+		"conntrack": {},
+		"cni":       {},
+		"mesh":      {"nft"},
+		"":          {"mesh"},
+		"nettest":   {},
+	},
+	"proxy": {
+		"services": {},
+		"policy":   {},
+		"":         {"services"},
+	},
 	"cluster": {
 		"datadir":     {},
 		"version":     {},
