@@ -120,7 +120,7 @@ func (t *allocation) allocateIP(ctx context.Context, text string) error {
 	}
 	allocator := t.a
 	if t.dry {
-		if p := allocator.dryRunRange(familyOf(ip)); !allocatable(p, ip) {
+		if p := allocator.ranges.forDryRun(familyOf(ip)); !allocatable(p, ip) {
 			return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, p)
 		}
 		return nil
@@ -129,7 +129,7 @@ func (t *allocation) allocateIP(ctx context.Context, text string) error {
 	_, taken := allocator.ips[ip]
 	c, claimed := allocator.ipAddresses[ip]
 	switch {
-	case !allocator.inReadyRangeLocked(ip):
+	case !allocator.ranges.ready(ip):
 		err = errNotInRange
 	case taken, claimed && (!c.managed || c.service != t.service):
 		err = ErrAllocated
@@ -168,12 +168,17 @@ func (t *allocation) createIPAddress(ctx context.Context, ip netip.Addr) error {
 // allocateNextIP allocates a free address of the family.
 func (t *allocation) allocateNextIP(ctx context.Context, family corev1.IPFamily) (netip.Addr, error) {
 	if t.dry {
-		return t.a.dryRunRange(family).Addr(), nil
+		return t.a.ranges.forDryRun(family).Addr(), nil
 	}
 	conflicts := map[netip.Addr]bool{} // taken by other servers, before their IPAddresses were observed
+	takenLocked := func(ip netip.Addr) bool {
+		_, taken := t.a.ips[ip]
+		_, claimed := t.a.ipAddresses[ip]
+		return taken || claimed || conflicts[ip]
+	}
 	for range maxCreateAttempts {
 		t.a.mu.Lock()
-		ip, ok := t.a.freeIPLocked(family, conflicts)
+		ip, ok := t.a.ranges.free(family, takenLocked)
 		if ok {
 			t.addIPLocked(ip)
 		}

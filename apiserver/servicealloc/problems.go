@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -137,7 +136,7 @@ func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 	}
 	ips, ports := allocationsOf(service)
 	for _, ip := range ips {
-		if !a.inAnyRangeLocked(ip) {
+		if !a.ranges.contain(ip) {
 			add(ipAction, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; "+
 				"please recreate service", familyOf(ip), ip)
 		} else if h, held := a.ips[ip]; held && h.uid != uid {
@@ -155,16 +154,6 @@ func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 		}
 	}
 	return out
-}
-
-// inAnyRangeLocked reports whether any range, ready or not, contains ip.
-func (a *Allocator) inAnyRangeLocked(ip netip.Addr) bool {
-	for _, r := range a.ranges {
-		if slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-			return true
-		}
-	}
-	return false
 }
 
 // reportAll records the events of the queued problems. A failure is logged and not retried.

@@ -30,6 +30,35 @@ type addressRange struct {
 	ready    bool // new addresses may be allocated
 }
 
+// addressRanges are the ranges of Services' addresses. Allocator.mu guards it.
+type addressRanges struct {
+	own    []netip.Prefix          // of the ServiceCIDR "kubernetes": one per family; never changes
+	byName map[string]addressRange // by the name of the ServiceCIDR
+}
+
+func newAddressRanges(own []netip.Prefix) addressRanges {
+	ranges := addressRanges{byName: map[string]addressRange{}}
+	for _, p := range own {
+		ranges.own = append(ranges.own, p.Masked())
+	}
+	ranges.reset()
+	return ranges
+}
+
+// reset sets the ServiceCIDR "kubernetes" to the server's own ranges.
+func (r *addressRanges) reset() {
+	r.byName[defaultServiceCIDR] = addressRange{prefixes: r.own, ready: true}
+}
+
+// families are the cluster's IP families, the default one first.
+func (r *addressRanges) families() []corev1.IPFamily {
+	out := make([]corev1.IPFamily, len(r.own))
+	for i, p := range r.own {
+		out[i] = familyOf(p.Addr())
+	}
+	return out
+}
+
 // SetRange adds or updates a ServiceCIDR. No addresses are allocated from one that is being deleted or not ready.
 func (a *Allocator) SetRange(obj runtime.Object) {
 	serviceCIDR, ok := obj.(*networkingv1.ServiceCIDR)
@@ -48,7 +77,7 @@ func (a *Allocator) SetRange(obj runtime.Object) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ranges[serviceCIDR.Name] = r
+	a.ranges.byName[serviceCIDR.Name] = r
 	a.recheckAllLocked()
 }
 
@@ -60,9 +89,9 @@ func (a *Allocator) RemoveRange(obj runtime.Object) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.ranges, c.Name)
+	delete(a.ranges.byName, c.Name)
 	if c.Name == defaultServiceCIDR {
-		a.ranges[defaultServiceCIDR] = addressRange{prefixes: a.defaultRanges, ready: true}
+		a.ranges.reset()
 	}
 	a.recheckAllLocked()
 }
@@ -92,34 +121,44 @@ func allocatable(p netip.Prefix, ip netip.Addr) bool {
 	return p.Contains(ip) && ip != p.Addr() && (!ip.Is4() || ip != lastAddress(p))
 }
 
-// inReadyRangeLocked reports whether a ready range contains ip.
-func (a *Allocator) inReadyRangeLocked(ip netip.Addr) bool {
-	for _, r := range a.ranges {
-		if r.ready && slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return allocatable(p, ip) }) {
+// ready reports whether a ready range contains ip.
+func (r *addressRanges) ready(ip netip.Addr) bool {
+	for _, one := range r.byName {
+		if one.ready && slices.ContainsFunc(one.prefixes, func(p netip.Prefix) bool { return allocatable(p, ip) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// dryRunRange is the range of the family that a dry run uses.
-func (a *Allocator) dryRunRange(family corev1.IPFamily) netip.Prefix {
-	i := slices.IndexFunc(a.defaultRanges, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
-	return a.defaultRanges[max(i, 0)]
+// contain reports whether any range, ready or not, contains ip.
+func (r *addressRanges) contain(ip netip.Addr) bool {
+	for _, one := range r.byName {
+		if slices.ContainsFunc(one.prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			return true
+		}
+	}
+	return false
 }
 
-// freeIPLocked finds a free address: first in the server's own range, then in the others by name.
-func (a *Allocator) freeIPLocked(family corev1.IPFamily, exclude map[netip.Addr]bool) (netip.Addr, bool) {
-	names := slices.Sorted(maps.Keys(a.ranges))
+// forDryRun is the range of the family that a dry run uses.
+func (r *addressRanges) forDryRun(family corev1.IPFamily) netip.Prefix {
+	i := slices.IndexFunc(r.own, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
+	return r.own[max(i, 0)]
+}
+
+// free finds an address that is not taken: first in the server's own range, then in the others by name.
+func (r *addressRanges) free(family corev1.IPFamily, taken func(netip.Addr) bool) (netip.Addr, bool) {
+	names := slices.Sorted(maps.Keys(r.byName))
 	if i := slices.Index(names, defaultServiceCIDR); i > 0 {
 		names = slices.Insert(slices.Delete(names, i, i+1), 0, defaultServiceCIDR)
 	}
 	for _, name := range names {
-		for _, p := range a.ranges[name].prefixes {
-			if !a.ranges[name].ready || familyOf(p.Addr()) != family {
+		for _, p := range r.byName[name].prefixes {
+			if !r.byName[name].ready || familyOf(p.Addr()) != family {
 				continue
 			}
-			if ip, ok := a.freeInLocked(p, exclude); ok {
+			if ip, ok := freeIn(p, p == r.own[0], taken); ok {
 				return ip, true
 			}
 		}
@@ -127,15 +166,16 @@ func (a *Allocator) freeIPLocked(family corev1.IPFamily, exclude map[netip.Addr]
 	return netip.Addr{}, false
 }
 
-// freeInLocked searches the upper part of a range first, then the part for static allocation.
-func (a *Allocator) freeInLocked(prefix netip.Prefix, exclude map[netip.Addr]bool) (netip.Addr, bool) {
+// freeIn searches the upper part of a range first, then the part for static allocation. main: the first address is for
+// the Service kubernetes.
+func freeIn(prefix netip.Prefix, main bool, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	first := uint64(1)
 	end := uint64(1) << min(prefix.Addr().BitLen()-prefix.Bits(), 62)
 	if prefix.Addr().Is4() && end > 1 {
 		end-- // the broadcast address
 	}
-	if prefix == a.defaultRanges[0] {
-		first++ // for the Service kubernetes
+	if main {
+		first++
 	}
 	if first >= end {
 		return netip.Addr{}, false
@@ -146,17 +186,14 @@ func (a *Allocator) freeInLocked(prefix netip.Prefix, exclude map[netip.Addr]boo
 		static = 0
 	}
 	start := min(first+static, end)
-	for _, r := range [][2]uint64{{start, end}, {first, start}} {
-		if r[0] >= r[1] {
+	for _, part := range [][2]uint64{{start, end}, {first, start}} {
+		if part[0] >= part[1] {
 			continue
 		}
-		n := r[1] - r[0]
+		n := part[1] - part[0]
 		from := rand.Uint64N(n) // not for security
 		for i := range n {
-			ip := addressAt(prefix, r[0]+(from+i)%n)
-			_, taken := a.ips[ip]
-			_, claimed := a.ipAddresses[ip]
-			if !taken && !claimed && !exclude[ip] {
+			if ip := addressAt(prefix, part[0]+(from+i)%n); !taken(ip) {
 				return ip, true
 			}
 		}

@@ -58,7 +58,6 @@ type holder struct {
 
 // Allocator tracks allocated addresses and ports. It is safe for concurrent use.
 type Allocator struct {
-	defaultRanges   []netip.Prefix // the ranges of the ServiceCIDR "kubernetes": one per family
 	ports           PortRange
 	ipAddressClient IPAddresses
 	registry        RangeRegistry // nil: no other server allocates ports
@@ -68,7 +67,7 @@ type Allocator struct {
 
 	mu          sync.Mutex
 	services    map[types.UID]*corev1.Service // as last observed; shared, never modified
-	ranges      map[string]addressRange       // by the name of the ServiceCIDR
+	ranges      addressRanges
 	ips         map[netip.Addr]holder
 	ipAddresses map[netip.Addr]ipAddress
 	nodePorts   map[int32][]holder // node ports; if several Services have one, the first comes first
@@ -88,13 +87,12 @@ func New(
 		return nil, err
 	}
 	allocator := &Allocator{
-		defaultRanges:   slices.Clone(own),
 		ports:           ports,
 		ipAddressClient: ipAddresses,
 		registry:        registry,
 		report:          report,
 		services:        map[types.UID]*corev1.Service{},
-		ranges:          map[string]addressRange{},
+		ranges:          newAddressRanges(own),
 		ips:             map[netip.Addr]holder{},
 		ipAddresses:     map[netip.Addr]ipAddress{},
 		nodePorts:       map[int32][]holder{},
@@ -108,20 +106,7 @@ func New(
 		Pause:   retryTime,
 		Failed:  allocator.logFailure,
 	})
-	for i := range allocator.defaultRanges {
-		allocator.defaultRanges[i] = allocator.defaultRanges[i].Masked()
-	}
-	allocator.ranges[defaultServiceCIDR] = addressRange{prefixes: allocator.defaultRanges, ready: true}
 	return allocator, nil
-}
-
-// families are the cluster's IP families, the default one first.
-func (a *Allocator) families() []corev1.IPFamily {
-	out := make([]corev1.IPFamily, len(a.defaultRanges))
-	for i, p := range a.defaultRanges {
-		out[i] = familyOf(p.Addr())
-	}
-	return out
 }
 
 // SetService adds or updates a stored Service.
@@ -243,7 +228,7 @@ func (a *Allocator) Begin(ctx context.Context, svc, old *corev1.Service, dry boo
 ), err error,
 ) {
 	service.Complete(svc, old)
-	if errs := service.SettleFamilies(svc, old, a.families()); len(errs) > 0 {
+	if errs := service.SettleFamilies(svc, old, a.ranges.families()); len(errs) > 0 {
 		return nil, refuse(svc, errs)
 	}
 	t := &allocation{
