@@ -35,6 +35,9 @@ type Options struct {
 	// Quota bounds what the keys hold (quota.go): above it, writes that take more room answer store.ErrNoSpace; 0: no
 	// bound.
 	Quota int64
+	// NoSync confirms writes before the disk has them, for tests: a crash of the machine, not of the process, loses
+	// writes or the store.
+	NoSync bool
 	// MustExist refuses a directory that holds no store.
 	MustExist bool
 	// AcceptDataLoss opens a store that lacks acknowledged writes, where Open returns a *DataLossError otherwise. It
@@ -104,6 +107,7 @@ func Open(opts Options) (*Store, error) {
 		tick:  make(chan struct{}),
 	}
 	st.disk = newRetryFS(opts.FS, st.health.changed)
+	st.disk.noSync = opts.NoSync
 	if err := mustExist(opts); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
 	}

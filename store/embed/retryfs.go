@@ -33,6 +33,7 @@ type retryFS struct {
 	// call back.
 	changed func(*fault)
 
+	noSync  bool        // Options.NoSync
 	running atomic.Bool // since the store is open, a missing file is damage and no longer an answer
 
 	gate sync.RWMutex // held for reading by an operation under way, so that cut can wait for it; guards void
@@ -129,6 +130,13 @@ func (p *retryFS) once(what, name string, op func() error) {
 	}
 }
 
+// sync is once for an operation that waits for the disk.
+func (p *retryFS) sync(name string, op func() error) {
+	if !p.noSync {
+		p.once("sync", name, op)
+	}
+}
+
 // describe says what failed on which file, once.
 func describe(what, name string, err error) error {
 	var pe *fs.PathError
@@ -215,7 +223,7 @@ func (p *retryFS) settle(name string) {
 	}) {
 		return
 	}
-	p.once("sync", dir, func() error { return d.Sync() })
+	p.sync(dir, func() error { return d.Sync() })
 	_ = d.Close() // nothing was written through it
 }
 
@@ -373,13 +381,13 @@ func (f *retryFile) SyncData() error { return f.sync(func() error { return f.Fil
 
 func (f *retryFile) sync(op func() error) error {
 	f.dirty.Store(false)
-	f.p.once("sync", f.name, op)
+	f.p.sync(f.name, op)
 	return nil
 }
 
 // SyncTo is part of vfs.File.
 func (f *retryFile) SyncTo(length int64) (full bool, _ error) {
-	f.p.once("sync", f.name, func() (err error) {
+	f.p.sync(f.name, func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
 	})

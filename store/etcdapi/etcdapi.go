@@ -52,9 +52,9 @@ func ServerOptions() []grpc.ServerOption {
 // memberID is the one member's, and the cluster's, name.
 const memberID = 0x6b65656c736f6e // "keelson"
 
-// apiVersion is the version of etcd whose API this is. From 3.5.13 on API servers rely on the order of progress and
+// Version is the version of etcd whose API this is. From 3.5.13 on API servers rely on the order of progress and
 // events.
-const apiVersion = "3.5.21"
+const Version = "3.5.21"
 
 // Options say how the store is served. Only URL is required.
 type Options struct {

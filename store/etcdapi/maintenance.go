@@ -32,7 +32,7 @@ func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Stat
 	}
 	statusResponse := &pb.StatusResponse{
 		Header:           header(rev),
-		Version:          apiVersion,
+		Version:          Version,
 		Leader:           memberID,
 		RaftTerm:         1,
 		RaftIndex:        uint64(rev),
