@@ -14,6 +14,7 @@ LDFLAGS := -s -w -X keelson/cluster/version.revision=$(VERSION) -X keelson/clust
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 EMBED := runtime/embedded
 SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o -name '*.c' \) -not -name '*_test.go' 2>/dev/null)
+ETCD_SRC := go.mod $(shell find store lib -name '*.go' -not -name '*_test.go' 2>/dev/null)
 HELLO_SRC := images/hello/go.mod $(shell find images/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
@@ -23,7 +24,7 @@ build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
 
 .PHONY: helper
-helper: $(EMBED)/keelson-shim.zst $(EMBED)/hello.zst
+helper: $(EMBED)/keelson-shim.zst $(EMBED)/hello.zst $(EMBED)/etcd.zst
 
 $(EMBED)/keelson-shim.zst: $(SHIM_SRC)
 	@hack/need-seccomp
@@ -33,6 +34,10 @@ $(EMBED)/keelson-shim.zst: $(SHIM_SRC)
 $(EMBED)/hello.zst: $(HELLO_SRC)
 	$(GO) -C images/hello build -ldflags '-s -w' -o $(CURDIR)/bin/hello .
 	$(GO) run ./runtime/embedded/pack bin/hello $@
+
+$(EMBED)/etcd.zst: $(ETCD_SRC)
+	$(GO) build -ldflags '-s -w' -o bin/etcd ./store/etcdapi/etcd
+	$(GO) run ./runtime/embedded/pack bin/etcd $@
 
 run: build ## a cluster in the foreground
 	bin/keelson up
@@ -103,9 +108,16 @@ check: lint test ## what CI runs
 deps: ## install what the build needs (Debian: gcc, libseccomp-dev, pkg-config)
 	@hack/need-seccomp
 
-tools: ## helm, kwok and CoreDNS into bin/tools, for the tests that run them (versions: test/clients/go.mod, test/coredns/go.mod)
+tools: ## helm, kwok, CoreDNS and suites of controller-runtime into bin/tools, for the tests that run them (versions: test/*/go.mod)
 	cd test/clients && GOBIN=$(CURDIR)/bin/tools $(GO) install -ldflags '-s -w' tool
 	cd test/coredns && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/tools/coredns .
+	cd test/envtest && GOBIN=$(CURDIR)/bin/tools $(GO) install -ldflags '-s -w' tool
+	cd test/envtest && for suite in envtest client; do \
+		$(GO) test -c -ldflags '-s -w' -o $(CURDIR)/bin/tools/$$suite.test sigs.k8s.io/controller-runtime/pkg/$$suite || exit 1; done
+
+.PHONY: envtest-release
+envtest-release: build ## an archive and an index for setup-envtest: make envtest-release DIR=dist URL=https://...
+	@hack/envtest-release $(or $(DIR),dist) $(or $(URL),http://127.0.0.1:8000)
 
 clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst

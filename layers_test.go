@@ -98,6 +98,7 @@ var inside = map[string]map[string][]string{
 		"": {
 			"credentials", "datadir", "maintenance", "membership", "nodehost", "storage", "version",
 		},
+		"assets":      {"", "storage", "version"},
 		"clustertest": {""},
 	},
 	"timeline": {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"keelson/cluster/assets"
 	"keelson/cluster/datadir"
 )
 
@@ -34,7 +35,7 @@ var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, imageHelperCommand, timelineCommand,
 	whyCommand, whatIfCommand, logsCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand, certsCommand,
-	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
+	backupCommand, restoreCommand, migrateCommand, envtestCommand, benchCommand, versionCommand,
 }
 
 // exitError is the exit code of a command that has already printed its error.
@@ -43,10 +44,14 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Run executes the command in args and returns the exit code: 0, 1 after one sentence on std.Err, or the code of a
-// program that it ran. args[0] is the program's name; "kubectl" runs kubectl.
+// program that it ran. args[0] is the program's name: "kubectl" runs kubectl, and
+// "kube-apiserver" the API server of test environments.
 func Run(ctx context.Context, args []string, std Stdio) int {
-	if filepath.Base(args[0]) == "kubectl" {
+	switch programName(args[0]) {
+	case "kubectl":
 		return runKubectl(ctx, "", args[1:], std)
+	case assets.APIServer:
+		return runTestAPIServer(ctx, args[1:], std)
 	}
 	root := rootCommand(std)
 	root.SetArgs(args[1:])
@@ -61,6 +66,15 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 		_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
 		return 1
 	}
+}
+
+// programName is the name by which the program was called. KEELSON_PROGRAM is for a script that stands for the program
+// where a link cannot (hack/envtest-release).
+func programName(path string) string {
+	if name := os.Getenv("KEELSON_PROGRAM"); name != "" {
+		return name
+	}
+	return filepath.Base(path)
 }
 
 // rootCommand has all commands below it.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	"keelson/api/gates"
 	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
@@ -42,6 +43,9 @@ type InMemoryConfig struct {
 	Listener net.Listener
 	API      options.Options
 	Services options.Services
+	// Gates are the enabled feature gates; Listen names the addresses that the API is reached by.
+	Gates  gates.On
+	Listen ListenOptions
 	// Listeners receive every event.
 	Listeners []event.Listener
 	Log       *slog.Logger // nil: discarded
@@ -56,7 +60,7 @@ type InMemory struct {
 
 // NewInMemory assembles a cluster. It starts nothing.
 func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
-	if err := errors.Join(cfg.API.Validate(), cfg.Services.Validate()); err != nil {
+	if err := errors.Join(cfg.API.Validate(), cfg.Services.Validate(), cfg.Listen.validate()); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {
@@ -68,6 +72,8 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 			Options: Options{
 				API:      cfg.API,
 				Services: cfg.Services,
+				Gates:    cfg.Gates,
+				Listen:   cfg.Listen,
 			},
 			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")},
 		},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package embedded contains, compressed, the two programs that are linked into the keelson binary: the shim and the
-// program of the built-in image. Package runtime installs the shim and serves the image. `make` builds both into this
-// directory; a binary built without them works except for containers, and returns ErrMissing.
+// Package embedded contains, compressed, the programs that are linked into the keelson binary: the shim, the program of
+// the built-in image, and the etcd of test environments. Package runtime installs the shim and serves the image,
+// cluster/assets installs the etcd. `make` builds them into this directory; a binary built without them works except
+// for what needs them, and returns ErrMissing.
 package embedded
 
 import (
@@ -26,11 +27,14 @@ import (
 var files embed.FS
 
 // ErrMissing means that this binary was built without a program.
-var ErrMissing = errors.New("this binary was built without the container shim: run make")
+var ErrMissing = errors.New("this binary was built without the programs that it carries: run make")
 
 // InstallShim writes the shim to path, mode 0755, unless the file there has that content already. repaired: the file
 // had been installed from this same binary, and was damaged or changed since.
 func InstallShim(path string) (repaired bool, err error) { return install("keelson-shim", path) }
+
+// InstallEtcd writes the etcd of test environments to path as InstallShim writes the shim.
+func InstallEtcd(path string) (repaired bool, err error) { return install("etcd", path) }
 
 // Hello returns the built-in image's program.
 func Hello() ([]byte, error) { return read("hello") }
