@@ -89,7 +89,11 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 			return hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
 		}
 	case conversion.ClientConfig.URL != nil:
-		w.endpoint = *conversion.ClientConfig.URL
+		endpoint, err := outbound.WebhookURL(*conversion.ClientConfig.URL)
+		if err != nil {
+			return nil, fmt.Errorf("definition %s: %w", crd.Name, err)
+		}
+		w.endpoint = endpoint
 		to.Target = outbound.Configured
 	default:
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)

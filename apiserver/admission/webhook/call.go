@@ -79,7 +79,9 @@ func newWebhookClient(
 		}
 		cfg, err = creds.service(reference.Name, reference.Namespace, port)
 	case config.URL != nil:
-		out.endpoint = *config.URL
+		if out.endpoint, err = outbound.WebhookURL(*config.URL); err != nil {
+			return nil, err
+		}
 		to.Target = outbound.Configured
 		cfg, err = creds.address(out.endpoint)
 	default:
