@@ -13,6 +13,7 @@ import (
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
 )
 
 // compares has a server refuse a write that is based on a version without the last reservation.
@@ -36,30 +37,42 @@ func (w *world) compares() {
 	})
 }
 
+// placed is what is kept of an attempt, which the next one overwrites.
+type placed struct {
+	cycle *framework.CycleState
+	pod   *state.PodInfo
+}
+
+// placeGroup reserves the claim c for two pods of a group.
+func (w *world) placeGroup(t *testing.T) (all []placed) {
+	t.Helper()
+	for _, name := range []string{"one", "two"} {
+		pod := schedtest.Pod(name, using("c"), schedtest.InGroup("g"))
+		w.store(pod)
+		attempt := w.place(pod)
+		if attempt.Chosen == nil {
+			t.Fatalf("pod %s: %s", name, attempt.Message())
+		}
+		all = append(all, placed{attempt.Cycle, attempt.Pod})
+	}
+	return all
+}
+
 // TestGroupSharesAClaim: the pods of a group get a claim that is not allocated yet together, whichever of them writes
 // it; a pod of no group waits.
 func TestGroupSharesAClaim(t *testing.T) {
 	world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 	world.Add(schedtest.Node("a"))
 	world.compares()
-	var attempts []*framework.Attempt
-	for _, name := range []string{"one", "two"} {
-		pod := schedtest.Pod(name, using("c"), schedtest.InGroup("g"))
-		world.store(pod)
-		attempt := world.place(pod)
-		if attempt.Chosen == nil {
-			t.Fatalf("pod %s: %s", name, attempt.Message())
-		}
-		attempts = append(attempts, attempt)
-	}
+	placed := world.placeGroup(t)
 	for _, options := range [][]schedtest.PodOption{{using("c")}, {using("c"), schedtest.InGroup("other")}} {
 		if a := world.Try(schedtest.Pod("stranger", options...)); a.Chosen != nil {
 			t.Error("a pod of another group shares the claim before it is allocated")
 		}
 	}
 	for _, i := range []int{1, 0} { // the second writes first
-		if err := world.plugin.PreBind(t.Context(), attempts[i].Cycle, attempts[i].Pod, "a"); err != nil {
-			t.Fatalf("pod %s: %v", attempts[i].Pod.Key, err)
+		if err := world.plugin.PreBind(t.Context(), placed[i].cycle, placed[i].pod, "a"); err != nil {
+			t.Fatalf("pod %s: %v", placed[i].pod.Key, err)
 		}
 	}
 	s := world.stored("c").Status
@@ -75,14 +88,9 @@ func TestGroupSharesAClaim(t *testing.T) {
 func TestGroupGivesAClaimBack(t *testing.T) {
 	world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 	world.Add(schedtest.Node("a"))
-	var attempts []*framework.Attempt
-	for _, name := range []string{"one", "two"} {
-		pod := schedtest.Pod(name, using("c"), schedtest.InGroup("g"))
-		world.store(pod)
-		attempts = append(attempts, world.place(pod))
-	}
+	placed := world.placeGroup(t)
 	for left, a := range []int{1, 0} {
-		world.plugin.Unreserve(t.Context(), attempts[left].Cycle, attempts[left].Pod, "a")
+		world.plugin.Unreserve(t.Context(), placed[left].cycle, placed[left].pod, "a")
 		if n := len(world.known.view().taken.AllocatedDevices); n != a {
 			t.Errorf("after %d pods have given it back, %d devices are taken, want %d", left+1, n, a)
 		}

@@ -51,6 +51,12 @@ func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node 
 		p.cfg.RecordPreempted(victim, preemptor, node, false)
 		return true, nil
 	}
+	if p.cfg.NodeOf != nil {
+		// An earlier preemption may have unbound it, after the attempt that chose it saw it here.
+		if now, _ := p.cfg.NodeOf(victim.UID); now != node {
+			return true, nil
+		}
+	}
 	pods := p.cfg.Client.PodWrites(victim.Namespace)
 	if !isPreempted(victim) {
 		patch, err := json.Marshal(map[string]any{
