@@ -33,6 +33,7 @@ import (
 
 	"keelson/api/invalid"
 	"keelson/apiserver/outbound"
+	"keelson/lib/webhookurl"
 )
 
 // Hooks holds the dependencies of conversion webhooks.
@@ -89,7 +90,7 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 			return hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
 		}
 	case conversion.ClientConfig.URL != nil:
-		endpoint, err := outbound.WebhookURL(*conversion.ClientConfig.URL)
+		endpoint, err := webhookurl.Clean(*conversion.ClientConfig.URL)
 		if err != nil {
 			return nil, fmt.Errorf("definition %s: %w", crd.Name, err)
 		}

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/lru"
+
+	"keelson/lib/webhookurl"
 )
 
 const (
@@ -95,8 +97,12 @@ func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)
 	}
+	endpoint, err := webhookurl.Clean(cfg.Host + cfg.APIPath)
+	if err != nil {
+		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)
+	}
 	return &Hook{
-		url:     cfg.Host + cfg.APIPath,
+		url:     endpoint,
 		client:  client,
 		answers: lru.New(remembered),
 		now:     time.Now,

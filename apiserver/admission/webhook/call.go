@@ -28,6 +28,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"keelson/apiserver/outbound"
+	"keelson/lib/webhookurl"
 )
 
 // Resolver returns host:port of an endpoint for a Service's port.
@@ -79,7 +80,7 @@ func newWebhookClient(
 		}
 		cfg, err = creds.service(reference.Name, reference.Namespace, port)
 	case config.URL != nil:
-		if out.endpoint, err = outbound.WebhookURL(*config.URL); err != nil {
+		if out.endpoint, err = webhookurl.Clean(*config.URL); err != nil {
 			return nil, err
 		}
 		to.Target = outbound.Configured
