@@ -94,7 +94,7 @@ func arePairsLarge(args []ref.Val) bool { return isLargePair(args[0], args[1]) }
 // isLargePair reports whether to compare each member of one list with each of the other takes too long. A member that
 // is a list or a map itself takes longer: ten times the pairs are allowed there.
 func isLargePair(left, right ref.Val) bool {
-	return size(left)*size(right) > maxPairs || weight(left)*weight(right) > 10*maxPairs
+	return size(left) > maxPairs/max(1, size(right)) || weight(left)*weight(right) > 10*maxPairs
 }
 
 // costs are the costs of overloads, where Kubernetes' is out of proportion to the time; nil: Kubernetes' cost.
