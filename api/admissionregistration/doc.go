@@ -9,6 +9,7 @@ package admissionregistration
 
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -65,4 +66,12 @@ func run(f func(l *check.List)) field.ErrorList {
 	l := check.At(nil)
 	f(l)
 	return l.Errors()
+}
+
+// keepGeneration gives obj the generation of old, and the next one when what it counts has changed.
+func keepGeneration(obj, old kind.Object, now, before any) {
+	obj.SetGeneration(old.GetGeneration())
+	if !equality.Semantic.DeepEqual(now, before) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
 }

@@ -8,9 +8,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -31,32 +29,15 @@ func MutatingAdmissionPolicy() *kind.Kind {
 			defaultMatch(p.Spec.MatchConstraints)
 		},
 		PrepareCreate: func(p *policy) { p.Generation = 1 },
-		PrepareUpdate: func(p, old *policy) {
-			p.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
-				p.Generation++
-			}
-		},
+		PrepareUpdate: func(p, old *policy) { keepGeneration(p, old, p.Spec, old.Spec) },
 		Validate: func(p *policy) field.ErrorList {
 			return append(validateMutating(p, nil), validateReserved(p)...)
 		},
 		Warnings:              warnReserved[*policy],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        validateMutating,
-		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn,
-			{
-				Name:        "Mutations",
-				Type:        "integer",
-				Description: "Mutation indicates the number of mutations rules defined in this configuration",
-			},
-			{
-				Name:        "ParamKind",
-				Type:        "string",
-				Description: "ParamKind specifies the kind of resources used to parameterize this policy",
-			},
-			kind.AgeColumn,
-		},
+		Columns: policyColumns("Mutations",
+			"Mutation indicates the number of mutations rules defined in this configuration"),
 		Row: func(p *policy) []any {
 			return []any{
 				p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp),
@@ -69,23 +50,15 @@ func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorLi
 	return run(func(errs *check.List) {
 		errs.In("spec")
 		spec := &p.Spec
-		validateFailurePolicy(errs, spec.FailurePolicy)
-		x := expressions{params: spec.ParamKind != nil}
-		validateParamKind(errs, spec.ParamKind)
-		validateConstraints(errs, spec.MatchConstraints)
-		if spec.MatchConstraints != nil {
-			validateChanging(errs, "matchConstraints", spec.MatchConstraints.ResourceRules)
-		}
-		same := false
+		var before *admissionv1.ValidatingAdmissionPolicySpec
+		var stored []string
 		if old != nil {
-			x.stored = mutatingExpressions(&old.Spec)
-			same = equality.Semantic.DeepEqual(spec.ParamKind, old.Spec.ParamKind) &&
-				equality.Semantic.DeepEqual(spec.MatchConditions, old.Spec.MatchConditions)
+			before = headOf(&old.Spec)
+			stored = mutatingExpressions(&old.Spec)
 		}
-		if !same {
-			validateConditions(errs, spec.MatchConditions, x)
-		}
-		validateVariables(errs, spec.Variables, &x, patching)
+		x := validateHead(errs, headOf(spec), before, stored, patching, func(m *admissionv1.MatchResources) {
+			validateChanging(errs, "matchConstraints", m.ResourceRules)
+		})
 		if len(spec.Mutations) == 0 {
 			errs.Required("mutations", "mutations must contain at least one item")
 		}
@@ -110,14 +83,19 @@ func validateChanging(l *check.List, child string, rules []admissionv1.NamedRule
 	}
 }
 
+// headOf is what a policy has as those that validate have it.
+func headOf(s *admissionv1.MutatingAdmissionPolicySpec) *admissionv1.ValidatingAdmissionPolicySpec {
+	return &admissionv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy:    s.FailurePolicy,
+		ParamKind:        s.ParamKind,
+		MatchConstraints: s.MatchConstraints,
+		MatchConditions:  s.MatchConditions,
+		Variables:        s.Variables,
+	}
+}
+
 func mutatingExpressions(s *admissionv1.MutatingAdmissionPolicySpec) []string {
-	var out []string
-	for _, c := range s.MatchConditions {
-		out = append(out, c.Expression)
-	}
-	for _, v := range s.Variables {
-		out = append(out, v.Expression)
-	}
+	out := policyExpressions(headOf(s))
 	for _, m := range s.Mutations {
 		if m.ApplyConfiguration != nil {
 			out = append(out, m.ApplyConfiguration.Expression)
@@ -174,40 +152,23 @@ func validateMutation(errs *check.List, mutation *admissionv1.Mutation, x *expre
 // MutatingAdmissionPolicyBinding describes admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding.
 func MutatingAdmissionPolicyBinding() *kind.Kind {
 	type binding = admissionv1.MutatingAdmissionPolicyBinding
-	validate := func(b *binding) field.ErrorList {
-		return run(func(l *check.List) {
-			l.In("spec")
+	return bindingKind(
+		names("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding"),
+		func() *binding { return &binding{} },
+		func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
+		func(b *binding) bound {
+			return bound{b.Spec, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
+		},
+		func(l *check.List, b *binding) {
 			if b.Spec.PolicyName == "" {
 				l.Required("policyName", "")
 			}
-			validateBound(l, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+		},
+		func(l *check.List, b *binding) {
 			if m := b.Spec.MatchResources; m != nil {
 				validateChanging(l, "matchResources", m.ResourceRules)
 			}
 		})
-	}
-	return kind.Spec[*binding]{
-		Names: names("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings",
-			"mutatingadmissionpolicybinding"),
-		New:           func() *binding { return &binding{} },
-		NewList:       func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
-		Default:       func(b *binding) { defaultMatch(b.Spec.MatchResources) },
-		PrepareCreate: func(b *binding) { b.Generation = 1 },
-		PrepareUpdate: func(b, old *binding) {
-			b.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(b.Spec, old.Spec) {
-				b.Generation++
-			}
-		},
-		Validate:              func(b *binding) field.ErrorList { return append(validate(b), validateReserved(b)...) },
-		Warnings:              warnReserved[*binding],
-		NoUnconditionalUpdate: true,
-		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validate(b) },
-		Columns:               bindingColumns,
-		Row: func(b *binding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), kind.Age(b.CreationTimestamp)}
-		},
-	}.Erase()
 }
 
 func pathSegment(name string) []string { return content.IsPathSegmentName(name) }

@@ -45,10 +45,7 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 		},
 		PrepareUpdate: func(p, old *policy) {
 			p.Status = old.Status
-			p.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
-				p.Generation++
-			}
+			keepGeneration(p, old, p.Spec, old.Spec)
 		},
 		Validate: func(p *policy) field.ErrorList {
 			return append(validatePolicy(p, nil), validateReserved(p)...)
@@ -56,20 +53,8 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 		Warnings:              warnReserved[*policy],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        validatePolicy,
-		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn,
-			{
-				Name:        "Validations",
-				Type:        "integer",
-				Description: "Validations indicates the number of validation rules defined in this configuration",
-			},
-			{
-				Name:        "ParamKind",
-				Type:        "string",
-				Description: "ParamKind specifies the kind of resources used to parameterize this policy",
-			},
-			kind.AgeColumn,
-		},
+		Columns: policyColumns("Validations",
+			"Validations indicates the number of validation rules defined in this configuration"),
 		Row: func(p *policy) []any {
 			return []any{
 				p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp),
@@ -86,6 +71,19 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 	}.Erase()
 }
 
+func policyColumns(counted, description string) []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		kind.NameColumn,
+		{Name: counted, Type: "integer", Description: description},
+		{
+			Name:        "ParamKind",
+			Type:        "string",
+			Description: "ParamKind specifies the kind of resources used to parameterize this policy",
+		},
+		kind.AgeColumn,
+	}
+}
+
 func paramKind(k *admissionv1.ParamKind) string {
 	if k == nil {
 		return "<unset>"
@@ -97,20 +95,13 @@ func validatePolicy(policy, old *admissionv1.ValidatingAdmissionPolicy) field.Er
 	return run(func(errs *check.List) {
 		errs.In("spec")
 		spec := &policy.Spec
-		validateFailurePolicy(errs, spec.FailurePolicy)
-		x := expressions{params: spec.ParamKind != nil}
-		validateParamKind(errs, spec.ParamKind)
-		validateConstraints(errs, spec.MatchConstraints)
-		same := false
+		var before *admissionv1.ValidatingAdmissionPolicySpec
+		var stored []string
 		if old != nil {
-			x.stored = policyExpressions(&old.Spec)
-			same = equality.Semantic.DeepEqual(spec.ParamKind, old.Spec.ParamKind) &&
-				equality.Semantic.DeepEqual(spec.MatchConditions, old.Spec.MatchConditions)
+			before = &old.Spec
+			stored = policyExpressions(before)
 		}
-		if !same {
-			validateConditions(errs, spec.MatchConditions, x)
-		}
-		validateVariables(errs, spec.Variables, &x, everything)
+		x := validateHead(errs, spec, before, stored, everything, func(*admissionv1.MatchResources) {})
 		if len(spec.Validations)+len(spec.AuditAnnotations) == 0 {
 			const none = "validations or auditAnnotations must contain at least one item"
 			errs.Required("validations", none)
@@ -139,6 +130,27 @@ func policyExpressions(spec *admissionv1.ValidatingAdmissionPolicySpec) []string
 		out = append(out, v.Expression)
 	}
 	return out
+}
+
+// validateHead checks what both kinds of policies have, and returns what checks their other expressions. constraints
+// checks more of the constraints; stored are the expressions that old had, which is nil for a new policy.
+func validateHead(
+	errs *check.List, spec, old *admissionv1.ValidatingAdmissionPolicySpec, stored []string,
+	may plugincel.OptionalVariableDeclarations, constraints func(*admissionv1.MatchResources),
+) expressions {
+	validateFailurePolicy(errs, spec.FailurePolicy)
+	x := expressions{params: spec.ParamKind != nil, stored: stored}
+	validateParamKind(errs, spec.ParamKind)
+	validateConstraints(errs, spec.MatchConstraints)
+	if spec.MatchConstraints != nil {
+		constraints(spec.MatchConstraints)
+	}
+	if old == nil || !equality.Semantic.DeepEqual(spec.ParamKind, old.ParamKind) ||
+		!equality.Semantic.DeepEqual(spec.MatchConditions, old.MatchConditions) {
+		validateConditions(errs, spec.MatchConditions, x)
+	}
+	validateVariables(errs, spec.Variables, &x, may)
+	return x
 }
 
 func validateFailurePolicy(l *check.List, p *admissionv1.FailurePolicyType) {
@@ -272,28 +284,56 @@ func validatePolicyStatus(status *admissionv1.ValidatingAdmissionPolicyStatus) f
 // ValidatingAdmissionPolicyBinding describes admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding.
 func ValidatingAdmissionPolicyBinding() *kind.Kind {
 	type binding = admissionv1.ValidatingAdmissionPolicyBinding
-	return kind.Spec[*binding]{
-		Names: names("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+	return bindingKind(
+		names("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
 			"validatingadmissionpolicybinding"),
-		New:           func() *binding { return &binding{} },
-		NewList:       func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
-		Default:       func(b *binding) { defaultMatch(b.Spec.MatchResources) },
-		PrepareCreate: func(b *binding) { b.Generation = 1 },
-		PrepareUpdate: func(b, old *binding) {
-			b.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(b.Spec, old.Spec) {
-				b.Generation++
+		func() *binding { return &binding{} },
+		func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
+		func(b *binding) bound {
+			return bound{b.Spec, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
+		},
+		func(l *check.List, b *binding) {
+			if b.Spec.PolicyName == "" {
+				l.Missing("policyName")
 			}
 		},
-		Validate: func(b *binding) field.ErrorList {
-			return append(validateBinding(b), validateReserved(b)...)
-		},
-		Warnings:              warnReserved[*binding],
+		func(l *check.List, b *binding) { validateActions(l, b.Spec.ValidationActions) })
+}
+
+// bound is what both kinds of bindings have.
+type bound struct {
+	spec   any // all of it
+	policy string
+	param  *admissionv1.ParamRef
+	match  *admissionv1.MatchResources
+}
+
+// bindingKind describes a kind of bindings. first and last check what the kinds differ in.
+func bindingKind[B kind.Object](
+	names kind.Names, fresh func() B, list func() runtime.Object, of func(B) bound, first, last func(*check.List, B),
+) *kind.Kind {
+	validate := func(b B) field.ErrorList {
+		return run(func(l *check.List) {
+			l.In("spec")
+			first(l, b)
+			validateBound(l, of(b))
+			last(l, b)
+		})
+	}
+	return kind.Spec[B]{
+		Names:                 names,
+		New:                   fresh,
+		NewList:               list,
+		Default:               func(b B) { defaultMatch(of(b).match) },
+		PrepareCreate:         func(b B) { b.SetGeneration(1) },
+		PrepareUpdate:         func(b, old B) { keepGeneration(b, old, of(b).spec, of(old).spec) },
+		Validate:              func(b B) field.ErrorList { return append(validate(b), validateReserved(b)...) },
+		Warnings:              warnReserved[B],
 		NoUnconditionalUpdate: true,
-		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validateBinding(b) },
+		ValidateUpdate:        func(b, _ B) field.ErrorList { return validate(b) },
 		Columns:               bindingColumns,
-		Row: func(b *binding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), kind.Age(b.CreationTimestamp)}
+		Row: func(b B) []any {
+			return []any{b.GetName(), of(b).policy, paramRef(of(b).param), kind.Age(b.GetCreationTimestamp())}
 		},
 	}.Erase()
 }
@@ -329,27 +369,15 @@ func paramRef(p *admissionv1.ParamRef) string {
 	return p.Namespace + "/" + p.Name
 }
 
-func validateBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
-	return run(func(l *check.List) {
-		l.In("spec")
-		if b.Spec.PolicyName == "" {
-			l.Missing("policyName")
-		}
-		validateBound(l, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-		validateActions(l, b.Spec.ValidationActions)
-	})
-}
-
-// validateBound checks what both kinds of binding have.
-func validateBound(l *check.List, policy string, param *admissionv1.ParamRef, m *admissionv1.MatchResources) {
-	if policy != "" {
-		l.Subdomain("policyName", policy)
+func validateBound(l *check.List, b bound) {
+	if b.policy != "" {
+		l.Subdomain("policyName", b.policy)
 	}
-	if param != nil {
-		l.Within("paramRef", func() { validateParamRef(l, param) })
+	if b.param != nil {
+		l.Within("paramRef", func() { validateParamRef(l, b.param) })
 	}
-	if m != nil {
-		l.Within("matchResources", func() { validateMatch(l, m) })
+	if b.match != nil {
+		l.Within("matchResources", func() { validateMatch(l, b.match) })
 	}
 }
 

@@ -52,12 +52,7 @@ func ValidatingWebhookConfiguration() *kind.Kind {
 			}
 		},
 		PrepareCreate: func(c *config) { c.Generation = 1 },
-		PrepareUpdate: func(c, old *config) {
-			c.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(c.Webhooks, old.Webhooks) {
-				c.Generation++
-			}
-		},
+		PrepareUpdate: func(c, old *config) { keepGeneration(c, old, c.Webhooks, old.Webhooks) },
 		Validate: func(c *config) field.ErrorList {
 			return append(validateWebhooks(allValidating(c), nil), validateReserved(c)...)
 		},
@@ -93,12 +88,7 @@ func MutatingWebhookConfiguration() *kind.Kind {
 			}
 		},
 		PrepareCreate: func(c *config) { c.Generation = 1 },
-		PrepareUpdate: func(c, old *config) {
-			c.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(c.Webhooks, old.Webhooks) {
-				c.Generation++
-			}
-		},
+		PrepareUpdate: func(c, old *config) { keepGeneration(c, old, c.Webhooks, old.Webhooks) },
 		Validate: func(c *config) field.ErrorList {
 			return append(validateWebhooks(c.Webhooks, nil), validateReserved(c)...)
 		},
