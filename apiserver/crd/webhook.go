@@ -3,24 +3,18 @@
 package crd
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +27,6 @@ import (
 
 	"keelson/api/invalid"
 	"keelson/apiserver/outbound"
-	"keelson/lib/webhookurl"
 )
 
 // Hooks holds the dependencies of conversion webhooks.
@@ -41,7 +34,7 @@ type Hooks struct {
 	// Outbound makes the connections.
 	Outbound *outbound.Egress
 	// Resolve returns host:port of an endpoint for a Service's port.
-	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	Resolve outbound.Resolver
 	// Metrics counts the calls; may be nil.
 	Metrics *HookMetrics
 }
@@ -74,56 +67,26 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 	} else {
 		return nil, errors.New("no supported conversion review versions")
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca := bytes.TrimSpace(conversion.ClientConfig.CABundle); len(ca) > 0 {
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, fmt.Errorf("definition %s: caBundle holds no certificate", crd.Name)
-		}
-	}
-	to := outbound.Options{TLS: conf, HTTP2: true}
-	switch s := conversion.ClientConfig.Service; {
-	case s != nil:
-		w.endpoint = serviceURL(s)
-		to.Target = outbound.Backend
-		to.Resolve = func(ctx context.Context) (string, error) {
-			return hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
-		}
-	case conversion.ClientConfig.URL != nil:
-		endpoint, err := webhookurl.Clean(*conversion.ClientConfig.URL)
-		if err != nil {
-			return nil, fmt.Errorf("definition %s: %w", crd.Name, err)
-		}
-		w.endpoint = endpoint
-		to.Target = outbound.Configured
-	default:
+	reviewer, err := hooks.Outbound.NewReviewer(&registrationv1.WebhookClientConfig{
+		URL:      conversion.ClientConfig.URL,
+		Service:  (*registrationv1.ServiceReference)(conversion.ClientConfig.Service),
+		CABundle: conversion.ClientConfig.CABundle,
+	}, hooks.Resolve)
+	switch {
+	case errors.Is(err, outbound.ErrNoCertificate):
+		return nil, fmt.Errorf("definition %s: caBundle holds no certificate", crd.Name)
+	case errors.Is(err, outbound.ErrNoTarget):
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
+	case err != nil:
+		return nil, fmt.Errorf("definition %s: %w", crd.Name, err)
 	}
+	w.endpoint = reviewer.Endpoint
 	w.client = &http.Client{
-		Transport:     hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)),
+		Transport:     hooks.Outbound.Observe("conversion webhook", reviewer.Transport),
 		Timeout:       webhookTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // no redirects
+		CheckRedirect: outbound.NoRedirects,
 	}
 	return w, nil
-}
-
-func servicePort(s *v1.ServiceReference) int32 {
-	if s.Port == nil {
-		return 443
-	}
-	return *s.Port
-}
-
-// serviceURL names the Service as its certificate does; the dialer resolves it.
-func serviceURL(s *v1.ServiceReference) string {
-	u := url.URL{
-		Scheme: "https",
-		Host:   net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(servicePort(s)))),
-	}
-	if s.Path != nil {
-		u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
-	}
-	return u.String()
 }
 
 // convert calls the webhook once for all objects.
@@ -184,28 +147,16 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 	if err != nil {
 		return nil, fmt.Errorf("encode review: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
+	answer, err := outbound.Review(ctx, w.client, w.endpoint, body, maxResponseBytes)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, */*")
-	req.Header.Set("User-Agent", "kube-apiserver-admission")
-	resp, err := w.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, fmt.Errorf("the server answered %s: %s", resp.Status,
-			strings.TrimSpace(string(b[:min(len(b), 512)])))
+	if answer.Code < 200 || answer.Code > 299 {
+		return nil, fmt.Errorf("the server answered %s: %s", answer.Status,
+			strings.TrimSpace(string(answer.Body[:min(len(answer.Body), 512)])))
 	}
 	reply := &v1.ConversionReview{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, reply); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(answer.Body, reply); err != nil {
 		return nil, fmt.Errorf("decode answer: %w", err)
 	}
 	return reply, nil

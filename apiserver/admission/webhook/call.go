@@ -3,17 +3,11 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,11 +22,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"keelson/apiserver/outbound"
-	"keelson/lib/webhookurl"
 )
-
-// Resolver returns host:port of an endpoint for a Service's port.
-type Resolver func(ctx context.Context, namespace, name string, port int32) (string, error)
 
 // maxResponseBytes limits a webhook's response.
 const maxResponseBytes = 16 << 20
@@ -45,64 +35,29 @@ type webhookClient struct {
 }
 
 func newWebhookClient(
-	config *registrationv1.WebhookClientConfig, resolve Resolver, egress *outbound.Egress, creds *Credentials,
+	config *registrationv1.WebhookClientConfig, resolve outbound.Resolver, egress *outbound.Egress, creds *Credentials,
 ) (*webhookClient, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca := bytes.TrimSpace(config.CABundle); len(ca) > 0 {
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
-		}
+	reviewer, err := egress.NewReviewer(config, resolve)
+	if err != nil {
+		return nil, err
 	}
-	out := &webhookClient{}
-	to := outbound.Options{TLS: conf, HTTP2: true}
+	out := &webhookClient{endpoint: reviewer.Endpoint, transport: reviewer.Transport}
 	var cfg *rest.Config
-	var err error
-	switch reference := config.Service; {
-	case reference != nil:
-		port := int32(443)
-		if reference.Port != nil {
-			port = *reference.Port
-		}
-		// The certificate is for the Service's DNS name; the dialer resolves it to an endpoint.
-		u := url.URL{
-			Scheme: "https",
-			Host: net.JoinHostPort(reference.Name+"."+reference.Namespace+".svc",
-				strconv.Itoa(int(port))),
-		}
-		if reference.Path != nil {
-			u.Path = "/" + strings.TrimPrefix(*reference.Path, "/")
-		}
-		out.endpoint = u.String()
-		to.Target = outbound.Backend
-		to.Resolve = func(ctx context.Context) (string, error) {
-			return resolve(ctx, reference.Namespace, reference.Name, port)
-		}
-		cfg, err = creds.service(reference.Name, reference.Namespace, port)
-	case config.URL != nil:
-		if out.endpoint, err = webhookurl.Clean(*config.URL); err != nil {
-			return nil, err
-		}
-		to.Target = outbound.Configured
+	if s := config.Service; s != nil {
+		cfg, err = creds.service(s.Name, s.Namespace, outbound.ServicePort(s))
+	} else {
 		cfg, err = creds.address(out.endpoint)
-	default:
-		return nil, errors.New("webhook configuration must have either service or URL")
 	}
 	if err != nil {
 		return nil, err
 	}
-	out.transport = egress.Transport(to)
 	shown, err := withCredentials(cfg, out.transport)
 	if err != nil {
 		return nil, err
 	}
 	out.client = &http.Client{
-		Transport: egress.Observe("admission webhook", shown),
-		CheckRedirect: func(
-			*http.Request, []*http.Request,
-		) error {
-			return http.ErrUseLastResponse
-		},
+		Transport:     egress.Observe("admission webhook", shown),
+		CheckRedirect: outbound.NoRedirects,
 	}
 	return out, nil
 }
@@ -120,33 +75,24 @@ func (c *webhookClient) post(ctx context.Context, review []byte) (*admissionv1.A
 		}
 		target += sep + "timeout=" + strconv.Itoa(int(max(seconds, time.Second)/time.Second)) + "s"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(review))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, */*")
-	req.Header.Set("User-Agent", "kube-apiserver-admission")
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
-	if err != nil {
+	answer, err := outbound.Review(ctx, c.client, target, review, maxResponseBytes)
+	switch {
+	case err != nil && answer != nil:
 		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
+	case err != nil:
+		return nil, err
 	}
-	if resp.StatusCode < 200 || resp.StatusCode > 206 {
-		retry, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // seconds, or empty
-		text := strings.TrimSpace(string(body[:min(len(body), 2048)]))
-		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "",
+	if answer.Code < 200 || answer.Code > 206 {
+		retry, _ := strconv.Atoi(answer.Header.Get("Retry-After")) // seconds, or empty
+		text := strings.TrimSpace(string(answer.Body[:min(len(answer.Body), 2048)]))
+		return nil, apierrors.NewGenericServerResponse(answer.Code, http.MethodPost, schema.GroupResource{}, "",
 			text, retry, true)
 	}
-	answer := &admissionv1.AdmissionReview{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, answer); err != nil {
+	reply := &admissionv1.AdmissionReview{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(answer.Body, reply); err != nil {
 		return nil, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
 	}
-	return answer, nil
+	return reply, nil
 }
 
 // responseOf is the response in an AdmissionReview of a version, or an error if it is invalid.

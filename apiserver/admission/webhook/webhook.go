@@ -47,7 +47,7 @@ var (
 type Config struct {
 	Reader     matching.Reader
 	Authorizer auth.Authorizer // for match conditions
-	Resolve    Resolver
+	Resolve    outbound.Resolver
 	// Outbound connects to webhooks.
 	Outbound *outbound.Egress
 	// Credentials authenticate the server to webhooks; nil: none.
