@@ -180,8 +180,18 @@ func (e *BusyError) Error() string {
 // closer. The error is a *BusyError when another instance holds it.
 func (d Dir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.useReserve) }
 
-// LockNode does the same for the directory's node.
-func (d Dir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile(), d.useReserve) }
+// LockNode does the same for the directory's node. It refuses a copy of another node's directory.
+func (d Dir) LockNode() (io.Closer, error) {
+	lock, err := d.lock(d.NodePidFile(), d.useReserve)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.keepHome(); err != nil {
+		_ = lock.Close() // the refusal matters
+		return nil, err
+	}
+	return lock, nil
+}
 
 // lock calls locked before it writes to the file.
 func (d Dir) lock(path string, locked func() error) (io.Closer, error) {

@@ -54,7 +54,7 @@ var contents = []string{
 	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
 	"node.pid", "keelson.pid", EndpointFile, NodeNameFile, ReserveFile, reserveFiles,
-	ServersFile,
+	ServersFile, homeFile,
 }
 
 // Entries are the members of contents that exist.
