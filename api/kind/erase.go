@@ -48,6 +48,12 @@ func (s Spec[T]) Erase() *Kind {
 		o, _ := old.(T)
 		return s.Warnings(obj.(T), o)
 	}
+	spec.EarlyWarnings = func(obj Object) []string {
+		if s.EarlyWarnings == nil {
+			return nil
+		}
+		return s.EarlyWarnings(obj.(T))
+	}
 	spec.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
 		if s.Grace == nil {
 			return 0

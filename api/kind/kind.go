@@ -74,6 +74,8 @@ type Spec[T Object] struct {
 	MetaLast bool
 	// Warnings are sent as warning headers; old is the zero T at create.
 	Warnings func(obj, old T) []string
+	// EarlyWarnings are sent at create, too: those of what PrepareCreate replaces. It is called before that.
+	EarlyWarnings func(obj T) []string
 	// Fields are the selectable fields beyond metadata.name and metadata.namespace.
 	Fields func(obj T) fields.Set
 	// Columns and Row print the kind as a Table; Row's cells match Columns. Default: Name and Age.
@@ -143,9 +145,11 @@ type Kind struct {
 	ValidateName func(name string, prefix bool) []string
 	MetaLast     bool
 	Warnings     func(obj, old Object) []string
-	Fields       func(obj Object) fields.Set
-	Columns      []metav1.TableColumnDefinition
-	Row          func(obj Object) []any
+	// EarlyWarnings is called before PrepareCreate.
+	EarlyWarnings func(obj Object) []string
+	Fields        func(obj Object) fields.Set
+	Columns       []metav1.TableColumnDefinition
+	Row           func(obj Object) []any
 	// Done is nil for kinds whose objects never finish.
 	Done func(obj Object) []metav1.TableRowCondition
 	// Subs has an entry "status" when the kind has that subresource, and one for each of Spec.More.

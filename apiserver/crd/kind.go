@@ -41,6 +41,7 @@ func (v *version) kind() *kind.Kind {
 		Rules:          v.validateRules,
 		ValidateName:   validation.NameIsDNSSubdomain,
 		Warnings:       warnings,
+		EarlyWarnings:  func(kind.Object) []string { return nil },
 		Fields:         v.fields,
 		Row:            v.row,
 		Columns:        []metav1.TableColumnDefinition{nameHeader},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,6 +109,7 @@ func (w *writer) prepareCreate(ctx context.Context, rq *pipeline.Request, c crea
 
 // prepareNew prepares a new object with its kind's functions, and validates it.
 func prepareNew(ctx context.Context, rq *pipeline.Request, res *resources.Resource, obj kind.Object) error {
+	early := res.EarlyWarnings(obj)
 	res.PrepareCreate(obj)
 	if u := rq.User; res.SetCreator != nil && u != nil {
 		res.SetCreator(obj, u.Name, u.UID, u.Groups, u.Extra)
@@ -115,7 +117,7 @@ func prepareNew(ctx context.Context, rq *pipeline.Request, res *resources.Resour
 	if err := validateNew(ctx, res, obj); err != nil {
 		return err
 	}
-	for _, text := range res.Warnings(obj, nil) {
+	for _, text := range slices.Concat(early, res.Warnings(obj, nil)) {
 		rq.Warn(text)
 	}
 	dropEmptyFields(res, obj)

@@ -13,6 +13,7 @@ import (
 
 	"keelson/api/gates"
 	"keelson/api/kind"
+	"keelson/api/kind/kindtest"
 )
 
 const (
@@ -126,6 +127,11 @@ var warned = []struct {
 		kind: "pods.v1", // the annotation says what the pod's field says
 		doc: `{metadata: {name: x, annotations: {container.apparmor.security.beta.kubernetes.io/c: runtime/default}}, ` +
 			`spec: {securityContext: {appArmorProfile: {type: RuntimeDefault}}, containers: [{name: c, image: i}]}}`,
+	},
+	{
+		kind: "pods.v1", // the container has a field of its own, which must say the same
+		doc: `{metadata: {name: x, annotations: {container.apparmor.security.beta.kubernetes.io/c: runtime/default}}, ` +
+			`spec: {containers: [{name: c, image: i, securityContext: {appArmorProfile: {type: RuntimeDefault}}}]}}`,
 	},
 	{
 		kind: "podtemplates.v1", // it says something else
@@ -602,9 +608,14 @@ func TestWarned(t *testing.T) {
 // warningsOf are those of a create or, with old, of an update of the object or of its subresource sub.
 func warningsOf(t *testing.T, k *kind.Kind, old, sub, doc string) []string {
 	t.Helper()
-	obj := created(t, k, doc)
 	if old == "" {
-		return k.Warnings(obj, nil)
+		obj := k.New()
+		readDoc(t, doc, obj)
+		if k.Namespaced {
+			obj.SetNamespace("default")
+		}
+		early := kindtest.Create(k, obj)
+		return append(early, k.Warnings(obj, nil)...)
 	}
 	before := k.New()
 	readDoc(t, old, before)

@@ -39,6 +39,7 @@ func Pod(on gates.On) *kind.Kind {
 		Validate:       validateCreate,
 		ValidateUpdate: validateUpdate,
 		Warnings:       warnings,
+		EarlyWarnings:  podspec.AppArmorWarnings,
 		Fields:         selectable,
 		Columns:        columns,
 		Row:            row,

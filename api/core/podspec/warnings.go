@@ -298,7 +298,6 @@ func (w *podWarner) profiles(annotations map[string]string) {
 		return
 	}
 	const seccompText = `non-functional in v1.27+; use the "seccompProfile" field instead`
-	const appArmorText = `deprecated since v1.30; use the "appArmorProfile" field instead`
 	pod := w.spec.SecurityContext
 	if _, ok := annotations[seccompPod]; ok && (pod == nil || pod.SeccompProfile == nil) {
 		w.annotation(seccompPod, seccompText)
@@ -308,21 +307,34 @@ func (w *podWarner) profiles(annotations map[string]string) {
 		if _, ok := annotations[seccompContainer+c.Name]; ok && (sc == nil || sc.SeccompProfile == nil) {
 			w.annotation(seccompContainer+c.Name, seccompText)
 		}
-		if value, ok := annotations[AppArmorPrefix+c.Name]; ok && w.appArmorOld(value, pod, sc) {
-			w.annotation(AppArmorPrefix+c.Name, appArmorText)
-		}
 	})
+	if w.template { // those of a pod are by now fields: see AppArmorWarnings
+		w.appArmor(annotations)
+	}
 }
 
-// appArmorOld reports whether the annotation of a container says what a field should say. A pod's annotation has by now
-// become the container's field, unless it cannot be read or says what the pod's field says.
-func (w *podWarner) appArmorOld(value string, pod *corev1.PodSecurityContext, sc *corev1.SecurityContext) bool {
-	from := appArmorProfile(value)
-	if sc != nil && sc.AppArmorProfile != nil {
-		own := &corev1.PodSecurityContext{AppArmorProfile: sc.AppArmorProfile}
-		return !w.template && from != nil && sameAppArmor(from, own)
+// AppArmorWarnings warn of the AppArmor annotations of a pod, before AppArmorFromAnnotations makes fields of them.
+func AppArmorWarnings(p *corev1.Pod) []string {
+	w := podWarner{List: check.At(nil), spec: &p.Spec}
+	w.appArmor(p.Annotations)
+	return w.out
+}
+
+// appArmor warns of the annotations of containers that have no field of their own, unless they say what the pod's field
+// says.
+func (w *podWarner) appArmor(annotations map[string]string) {
+	if len(annotations) == 0 {
+		return
 	}
-	return from == nil || !sameAppArmor(from, pod)
+	EachContainer(w.spec, func(c *corev1.Container) {
+		value, old := annotations[AppArmorPrefix+c.Name]
+		if !old || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+			return
+		}
+		if from := appArmorProfile(value); from == nil || !sameAppArmor(from, w.spec.SecurityContext) {
+			w.annotation(AppArmorPrefix+c.Name, `deprecated since v1.30; use the "appArmorProfile" field instead`)
+		}
+	})
 }
 
 // env warns of variables that hide an earlier one of the same name without building on it.

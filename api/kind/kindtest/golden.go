@@ -103,10 +103,12 @@ func Golden(t *testing.T, spec *kind.Kind, file string) {
 // now finds the time at which an object was made.
 var now = regexp.MustCompile(`((?:lastPhaseTransitionTime|timeAdded): ).*`)
 
-// Create does what the server does before it validates.
-func Create(k *kind.Kind, obj kind.Object) {
+// Create does what the server does before it validates. It returns the warnings that are due by then.
+func Create(k *kind.Kind, obj kind.Object) (warnings []string) {
 	k.Default(obj)
+	warnings = k.EarlyWarnings(obj)
 	k.PrepareCreate(obj)
+	return warnings
 }
 
 func check(k *kind.Kind, obj kind.Object) field.ErrorList {
