@@ -107,7 +107,7 @@ var inside = map[string]map[string][]string{
 		"text":      {"story"}, // steps -> words
 		"cause":     {},
 		"packet":    {},
-		"ask":       {"ledger", "story", "text"},
+		"ask":       {"cause", "ledger", "packet", "story", "text"},
 		"storytest": {},
 	},
 }

@@ -101,7 +101,8 @@ type Authenticator interface {
 type userKey struct{}
 
 // WithUser returns a context whose requests are authenticated as u; the in-process transport uses it. Only code that
-// assembles the server may call it; a request from the network cannot carry it.
+// assembles the server may call it, and the pipeline for what a request's handler asks as the same user; a request from
+// the network cannot carry it.
 func WithUser(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }

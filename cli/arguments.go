@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"keelson/timeline/ask"
 )
 
 // several checks that a command has at least one argument.
@@ -57,43 +59,37 @@ func knownType(text string) (string, bool) {
 		}
 		return !qualified || of == group || of == strings.TrimSuffix(version+"."+group, ".")
 	}
-	if is(podWords, "/api/v1") {
+	if is(ask.PodWords, "/api/v1") {
 		return "pod", true
 	}
-	if is(serviceWords, "/api/v1") {
+	if is(ask.ServiceWords, "/api/v1") {
 		return "svc", true
 	}
-	for _, o := range owners {
-		if is(o.words, o.path) {
-			return o.words[0], true
+	for _, o := range ask.Owners {
+		if is(o.Words, o.Path) {
+			return o.Words[0], true
 		}
 	}
-	for i := range explainedKinds {
-		if is(explainedKinds[i].words, explainedKinds[i].path) {
-			return explainedKinds[i].words[0], true
+	for i := range ask.Kinds {
+		if is(ask.Kinds[i].Words, ask.Kinds[i].Path) {
+			return ask.Kinds[i].Words[0], true
 		}
 	}
 	return "", false
 }
 
-// podWords and serviceWords are kubectl's names of the types pod and Service.
-var (
-	podWords     = []string{"pod", "pods", "po"}
-	serviceWords = []string{"svc", "service", "services"}
-)
-
-// each calls ask for every object. With several, an error does not keep the others from being asked: it is printed, and
-// the command fails in the end.
-func each(std Stdio, objects []string, form string, ask func(object string) error) error {
+// each calls one for every object. With several, an error does not keep it from the others: it is printed, and the
+// command fails in the end.
+func each(std Stdio, objects []string, form string, one func(object string) error) error {
 	if len(objects) == 1 {
-		return ask(objects[0])
+		return one(objects[0])
 	}
 	failed := false
 	for i, object := range objects {
 		if i > 0 && form == "" {
 			_, _ = fmt.Fprintln(std.Out) // an error means that the terminal is gone
 		}
-		if err := ask(object); err != nil {
+		if err := one(object); err != nil {
 			failed = true
 			_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
 		}

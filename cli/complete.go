@@ -20,6 +20,7 @@ import (
 	"keelson/cluster/datadir"
 	"keelson/cluster/membership"
 	"keelson/runtime/image"
+	"keelson/timeline/ask"
 )
 
 // completeTimeout limits how long a shell waits for names. If the cluster does not answer in time, there are none.
@@ -224,17 +225,17 @@ func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace strin
 	case "svc", "service", "services":
 		resource = "services"
 	}
-	for _, o := range owners {
-		if slices.Contains(o.words, kind) {
-			path = o.path
-			resource = o.kind
+	for _, o := range ask.Owners {
+		if slices.Contains(o.Words, kind) {
+			path = o.Path
+			resource = o.Resource
 		}
 	}
-	for _, k := range explainedKinds {
-		if slices.Contains(k.words, kind) {
-			path = k.path
-			resource = k.kind
-			if k.cluster {
+	for _, k := range ask.Kinds {
+		if slices.Contains(k.Words, kind) {
+			path = k.Path
+			resource = k.Resource
+			if k.Cluster {
 				namespace = ""
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -18,11 +17,12 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"keelson/api/decisions"
-	"keelson/timeline/ledger"
+	"keelson/timeline/ask"
+	"keelson/timeline/cause"
+	"keelson/timeline/packet"
 	"keelson/timeline/story"
 	"keelson/timeline/text"
 )
@@ -50,9 +50,9 @@ func (f *storyFlags) pod(arg string) (string, error) {
 	if !ok {
 		return arg, nil
 	}
-	if !slices.Contains(podWords, kind) || name == "" {
+	if !slices.Contains(ask.PodWords, kind) || name == "" {
 		if k, _ := explainedAs(arg); k != nil {
-			return "", fmt.Errorf("a %s has no story of its own: `keelson why %s` says why it is as it is", k.words[1],
+			return "", fmt.Errorf("a %s has no story of its own: `keelson why %s` says why it is as it is", k.Words[1],
 				arg)
 		}
 		return "", fmt.Errorf("%q is not of the form TYPE/NAME with one of the types %s", arg,
@@ -72,42 +72,19 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(cfg.Host, "/")+path, http.NoBody)
-	if err != nil {
-		return nil, err
+	body, err := ask.Get(ctx, hc, cfg.Host, path)
+	if silent := (*silentError)(nil); errors.As(err, &silent) {
+		return nil, silent
 	}
-	resp, err := hc.Do(req)
-	if err != nil {
-		if silent := (*silentError)(nil); errors.As(err, &silent) {
-			return nil, silent
-		}
-		return nil, fmt.Errorf("ask the cluster: %w", err)
+	absent := apierrors.IsNotFound(err) || errors.Is(err, ask.ErrNoPage) || apierrors.IsForbidden(err)
+	if absent && strings.HasPrefix(path, ownPaths) && f.foreign(ctx) {
+		return nil, ask.ErrForeign
 	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if strings.HasPrefix(path, ownPaths) && (resp.StatusCode == http.StatusNotFound ||
-		resp.StatusCode == http.StatusForbidden) && f.foreign(ctx) {
-		return nil, errForeign
-	}
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	var s metav1.Status
-	if json.Unmarshal(b, &s) == nil && s.Message != "" {
-		return nil, &apierrors.StatusError{ErrStatus: s}
-	}
-	if resp.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%w: %s", errNoPage, bytes.TrimSpace(b))
-	}
-	return nil, fmt.Errorf("the cluster answered %s: %s", resp.Status, bytes.TrimSpace(b))
+	return body, err
 }
 
 // ownPaths is where Keelson's API server has what others have not.
 const ownPaths = "/keelson/"
-
-// errForeign means that the API server is another one.
-var errForeign = errors.New("the API server is not Keelson's: it has no record of what scheduler and nodes did " +
-	"(`kubectl describe` shows the events)")
 
 // foreign reports whether the API server is not Keelson's. Everybody may discover groups.
 func (f *storyFlags) foreign(ctx context.Context) bool {
@@ -115,35 +92,7 @@ func (f *storyFlags) foreign(ctx context.Context) bool {
 	if err == nil {
 		_ = body.Close()
 	}
-	return apierrors.IsNotFound(err) || errors.Is(err, errNoPage)
-}
-
-// errNoPage is a 404 without a Status.
-var errNoPage = errors.New("the cluster answered 404 Not Found")
-
-// errNoPod means that the pod does not exist.
-var errNoPod = errors.New("does not exist")
-
-// unknown explains why the server has no marks of a pod. It returns cause unless that is a 404.
-func (f *storyFlags) unknown(ctx context.Context, name string, cause error) error {
-	if !apierrors.IsNotFound(cause) {
-		return cause
-	}
-	body, err := f.get(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name))
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("pod %s/%s %w", f.namespace, name, errNoPod)
-	case err != nil:
-		return cause
-	}
-	defer func() { _ = body.Close() }()
-	var pod metav1.PartialObjectMetadata
-	if err := json.NewDecoder(body).Decode(&pod); err != nil {
-		return cause
-	}
-	return fmt.Errorf("the steps of pod %s/%s are not remembered: it was made at %s, before this server started or "+
-		"more than %d pods ago",
-		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), ledger.DefaultLimit)
+	return apierrors.IsNotFound(err) || errors.Is(err, ask.ErrNoPage)
 }
 
 // storyTypes are the types that have stories.
@@ -205,9 +154,10 @@ func (f *storyFlags) tell(
 		_, err := io.Copy(std.Out, body)
 		return err
 	}
+	caller := f.caller()
 	return printStories(ctx, body, std.Out, func(out io.Writer, s *story.Story, color bool, width int) {
-		s.Waits = f.waits(ctx, s)
-		f.dated(ctx, s)
+		s.Waits = caller.Waits(ctx, s)
+		caller.Dated(ctx, s)
 		render(out, s, color, width)
 	})
 }
@@ -217,13 +167,14 @@ func (f *storyFlags) tell(
 func (f *storyFlags) openTimeline(
 	ctx context.Context, stderr io.Writer, name string, follow bool,
 ) (io.ReadCloser, error) {
+	caller := f.caller()
 	path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 	body, err := f.get(ctx, path)
 	if err != nil {
-		err = f.unknown(ctx, name, err)
+		err = caller.Unknown(ctx, name, err)
 	}
 	switch {
-	case follow && errors.Is(err, errNoPod):
+	case follow && errors.Is(err, ask.ErrNoObject):
 		_, _ = fmt.Fprintf(stderr, "waiting for pod %s/%s\n", f.namespace, name)
 	case err != nil || !follow:
 		return body, err
@@ -234,24 +185,12 @@ func (f *storyFlags) openTimeline(
 		if err != nil {
 			return nil, fmt.Errorf("read timeline: %w", err)
 		}
-		f.dated(ctx, &first)
+		caller.Dated(ctx, &first)
 		if first.Partial && !first.JustMade() { // its Ready is already past
 			return f.get(ctx, path)
 		}
 	}
 	return f.get(ctx, path+"?follow=true")
-}
-
-// dated sets when the pod of a partial story was created, if the API tells.
-func (f *storyFlags) dated(ctx context.Context, s *story.Story) {
-	if !s.Partial {
-		return
-	}
-	var pod metav1.PartialObjectMetadata
-	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(s.Name), &pod)
-	if err == nil && (s.UID == "" || string(pod.UID) == s.UID) {
-		s.Created = pod.CreationTimestamp.Time
-	}
 }
 
 // printStories renders each story of the stream. With --follow on a terminal, a later one replaces the earlier.
@@ -286,8 +225,8 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer, render fun
 
 func whyCommand(std Stdio) *cobra.Command {
 	f := storyFlags{types: append(slices.Clone(storyTypes), "svc")}
-	for _, k := range explainedKinds {
-		f.types = append(f.types, k.words[0])
+	for _, k := range ask.Kinds {
+		f.types = append(f.types, k.Words[0])
 	}
 	cmd := &cobra.Command{
 		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
@@ -320,29 +259,53 @@ func whyCommand(std Stdio) *cobra.Command {
 
 // explain prints why one object is as it is.
 func (f *storyFlags) explain(ctx context.Context, object string, std Stdio) error {
-	if kind, name, ok := strings.Cut(object, "/"); ok && slices.Contains(serviceWords, kind) && name != "" {
+	caller := f.caller()
+	if kind, name, ok := strings.Cut(object, "/"); ok && slices.Contains(ask.ServiceWords, kind) && name != "" {
 		if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 			return err
 		}
-		return f.whyService(ctx, name, std)
+		s, err := caller.Service(ctx, name)
+		return f.print(std, s, err, func() { packet.Render(std.Out, s) })
 	}
 	if k, name := explainedAs(object); k != nil {
-		return f.whyObject(ctx, k, name, std)
+		if _, err := f.pod("pod/" + name); err != nil { // checks the output format
+			return err
+		}
+		answer, err := caller.Object(ctx, k, name)
+		return f.print(std, answer, err, func() { cause.Render(std.Out, answer, columnsOf(std.Out)) })
 	}
 	name, owned, err := f.target(ctx, object)
 	if err != nil {
 		return err
 	}
 	defer func() { owned.print(std.Out, f.output, name) }()
-	w, err := f.why(ctx, name)
-	if err != nil {
+	w, _, err := caller.Pod(ctx, name)
+	return f.print(std, w, err, func() { text.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out)) })
+}
+
+// print prints an answer in the form that the user asked for.
+func (f *storyFlags) print(std Stdio, answer any, err error, words func()) error {
+	switch {
+	case err != nil:
 		return err
+	case f.output == "json":
+		return json.NewEncoder(std.Out).Encode(answer)
 	}
-	if f.output == "json" {
-		return json.NewEncoder(std.Out).Encode(w)
-	}
-	text.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
+	words()
 	return nil
+}
+
+// caller asks the API server that the flags choose.
+func (f *storyFlags) caller() *ask.Caller { return &ask.Caller{Namespace: f.namespace, Get: f.get} }
+
+// explainedAs is the kind of an argument TYPE/NAME; nil: another command path handles it, or none.
+func explainedAs(arg string) (*ask.Kind, string) {
+	word, name, ok := strings.Cut(arg, "/")
+	i := slices.IndexFunc(ask.Kinds, func(k ask.Kind) bool { return slices.Contains(k.Words, word) })
+	if !ok || name == "" || i < 0 {
+		return nil, ""
+	}
+	return &ask.Kinds[i], name
 }
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")

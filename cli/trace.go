@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/api/networking/reach"
+	"keelson/timeline/ask"
 	"keelson/timeline/packet"
 )
 
@@ -80,7 +80,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if len(f.to) == 0 {
 		f.to = []string{""} // its error says what is missing
 	}
-	destinations := make([]destination, len(f.to))
+	destinations := make([]ask.Destination, len(f.to))
 	for i, to := range f.to {
 		var err error
 		if destinations[i], err = parseDestination(to, f.namespace); err != nil {
@@ -101,17 +101,18 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	}
 	reached := true
 	for i, to := range destinations {
-		r := &traceReader{
-			cl: cl,
-			f:  f,
-			d:  to,
-			to: f.to[i],
+		t, err := ask.Trace(ctx, cl, from, &ask.TraceQuestion{
+			To:      to,
+			As:      f.to[i],
+			UDP:     f.udp,
+			Timeout: f.timeout,
+		})
+		if wrong, ok := errors.AsType[*ask.DestinationError](err); ok {
+			return fmt.Errorf("--to %s: %w", f.to[i], wrong.Err)
 		}
-		j, err := r.journey(ctx, from)
 		if err != nil {
 			return err
 		}
-		t := packet.Follow(j)
 		reached = reached && t.Reached()
 		if f.output == "json" {
 			if err := json.NewEncoder(std.Out).Encode(t); err != nil {
@@ -139,12 +140,12 @@ func (f *traceFlags) source(ctx context.Context) (namespace, name string, err er
 		return f.namespace, f.from, nil
 	case known && kind == "pod":
 		return objectName("--from", kind+"/"+rest, f.namespace, "pod")
-	case known && slices.ContainsFunc(owners, func(o owner) bool { return o.words[0] == kind }):
+	case known && slices.ContainsFunc(ask.Owners, func(o ask.Owner) bool { return o.Words[0] == kind }):
 		_, all, err := f.target(ctx, kind+"/"+rest)
 		if err != nil {
 			return "", "", err
 		}
-		return f.namespace, all.list[len(all.list)-1].Name, nil
+		return f.namespace, all.List[len(all.List)-1].Name, nil
 	}
 	return objectName("--from", f.from, f.namespace, "pod")
 }
@@ -159,18 +160,10 @@ func (f *storyFlags) clientset(wait time.Duration) (*kubernetes.Clientset, error
 	return kubernetes.NewForConfig(cfg)
 }
 
-// destination is a parsed --to.
-type destination struct {
-	kind            string // "service", "pod", "node", or "" for a host name or an address
-	namespace, name string
-	host            string
-	port            string // "": the only port
-}
-
 // parseDestination parses --to.
-func parseDestination(text, namespace string) (destination, error) {
+func parseDestination(text, namespace string) (ask.Destination, error) {
 	if text == "" {
-		return destination{}, errors.New("--to is missing: say where to, such as svc/web:80")
+		return ask.Destination{}, errors.New("--to is missing: say where to, such as svc/web:80")
 	}
 	if kind, rest, ok := strings.Cut(text, "/"); ok {
 		at, port, _ := strings.Cut(rest, ":")
@@ -179,32 +172,32 @@ func parseDestination(text, namespace string) (destination, error) {
 		}
 		if kind == "pod" {
 			ns, name, err := objectName("--to", kind+"/"+at, namespace, kind)
-			return destination{
-				kind:      "pod",
-				namespace: ns,
-				name:      name,
-				port:      port,
+			return ask.Destination{
+				Kind:      "pod",
+				Namespace: ns,
+				Name:      name,
+				Port:      port,
 			}, err
 		}
 		if kind == "node" && at != "" && !strings.Contains(at, "/") {
-			return destination{kind: "node", name: at, port: port}, nil
+			return ask.Destination{Kind: "node", Name: at, Port: port}, nil
 		}
 		ns, name, err := objectName("--to", kind+"/"+at, namespace, "svc")
-		return destination{
-			kind:      "service",
-			namespace: ns,
-			name:      name,
-			port:      port,
+		return ask.Destination{
+			Kind:      "service",
+			Namespace: ns,
+			Name:      name,
+			Port:      port,
 		}, err
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
-		return destination{host: ip.String()}, nil // a missing port is reported later
+		return ask.Destination{Host: ip.String()}, nil // a missing port is reported later
 	}
 	if ap, err := netip.ParseAddrPort(text); err == nil {
-		return destination{host: ap.Addr().String(), port: strconv.Itoa(int(ap.Port()))}, nil
+		return ask.Destination{Host: ap.Addr().String(), Port: strconv.Itoa(int(ap.Port()))}, nil
 	}
 	host, port, _ := strings.Cut(text, ":")
-	return destination{host: host, port: port}, nil
+	return ask.Destination{Host: host, Port: port}, nil
 }
 
 // objectName parses KIND/NAME or KIND/NAMESPACE/NAME.
@@ -217,29 +210,4 @@ func objectName(flag, text, namespace string, kinds ...string) (ns, name string,
 		return parts[1], parts[2], nil
 	}
 	return "", "", fmt.Errorf("%s %q is not of the form %s/NAME or %s/NAMESPACE/NAME", flag, text, kinds[0], kinds[0])
-}
-
-// number is the port number: as given, by the name of a Service's port, or the Service's only one.
-func (d *destination) number(svc *corev1.Service, protocol corev1.Protocol) (uint16, error) {
-	if d.port != "" {
-		if n, err := strconv.ParseUint(d.port, 10, 16); err == nil && n > 0 {
-			return uint16(n), nil
-		}
-	}
-	var names []string
-	if svc != nil {
-		for _, p := range svc.Spec.Ports {
-			same := p.Protocol == protocol || p.Protocol == "" && protocol == corev1.ProtocolTCP
-			if same && (p.Name == d.port && d.port != "" || d.port == "" && len(svc.Spec.Ports) == 1) {
-				return uint16(p.Port), nil
-			}
-			names = append(names, strings.TrimSpace(fmt.Sprintf("%d/%s %s", p.Port, p.Protocol, p.Name)))
-		}
-		return 0, fmt.Errorf("service %s/%s has no %s port %q: it has %s", svc.Namespace, svc.Name, protocol, d.port,
-			strings.Join(names, ", "))
-	}
-	if d.port == "" {
-		return 0, errors.New("the destination has no port: add one, such as :80")
-	}
-	return 0, fmt.Errorf("%q is no port: 1 to 65535", d.port)
 }

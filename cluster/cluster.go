@@ -443,7 +443,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":                ask.Handler(kept),
+		"/keelson/v1/":                ask.Handler(kept, asker),
 		"/keelson/v1/marks":           kept.Handler(markSender(data.Reader)),
 		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
 		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
@@ -521,5 +521,6 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 	for _, pc := range scheduling.System() {
 		out = append(out, pc)
 	}
-	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking())
+	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking(), askRole(),
+		askBinding())
 }

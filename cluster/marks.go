@@ -6,12 +6,16 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
+	"keelson/auth"
 	"keelson/auth/authz"
 	"keelson/event"
+	"keelson/timeline/ask"
 	"keelson/timeline/ledger"
 )
 
@@ -46,6 +50,34 @@ func markSender(reader *access.Reader) func(*http.Request) ledger.Sender {
 			}
 		}
 		return sender
+	}
+}
+
+// asker is the user of a request: what a question reads, it reads as that user, through the whole pipeline.
+func asker(r *http.Request) ask.Asker {
+	rq := pipeline.From(r.Context())
+	return ask.Asker{Further: rq.Further(), Owner: rq.User.Owner()}
+}
+
+// askName is the name of the role by which every authenticated user may ask. An answer has nothing that the user may
+// not read.
+const askName = "keelson:ask"
+
+func askRole() *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: askName},
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get"}, NonResourceURLs: []string{"/keelson/v1/ask/why/*"}},
+			{Verbs: []string{"post"}, NonResourceURLs: []string{"/keelson/v1/ask/trace/*"}},
+		},
+	}
+}
+
+func askBinding() *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: askName},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: askName},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Authenticated}},
 	}
 }
 

@@ -67,6 +67,10 @@ func limitInFlight(config *Config, next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
+		if rq.within != nil && !rq.LongRunning() {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if rq.LongRunning() {
 			limit := streams
 			if rq.Verb == "watch" {

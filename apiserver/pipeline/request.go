@@ -42,6 +42,8 @@ type Request struct {
 	impersonator *auth.User // the real user if User is impersonated
 	constraint   string     // the verb of the impersonation; empty: the unrestricted one
 	parent       *Request   // the request that this one is a part of; nil: none
+	entry        entry      // the first filter, for further requests
+	within       *Request   // the request whose handler makes this one (Further); nil: none
 
 	mu       sync.Mutex
 	warnings []string
@@ -139,24 +141,49 @@ func (r *Request) InitialEventsSent() {
 }
 
 // parse creates the request's record, and wraps the response writer to add warnings and record the code.
-func parse(_ *Config, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if fields := fieldsOf(r.Header); fields > maxFields {
-			http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge),
-				http.StatusRequestHeaderFieldsTooLarge)
-			return
-		}
-		connlimit.Request(r.Context())
-		rq := &Request{Info: ParseInfo(r), Begin: time.Now(), AuditID: r.Header.Get("Audit-Id")}
-		if rq.AuditID == "" {
-			rq.AuditID = uuid.NewString()
-		}
-		w.Header().Set("Audit-Id", rq.AuditID)
-		w.Header().Set("Cache-Control", "no-cache, private") // the default; a handler may replace it
-		ctx := context.WithValue(r.Context(), requestKey{}, rq)
-		ctx = warning.WithWarningRecorder(ctx, rq) // rules of custom resources warn through it
-		next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq}, r.WithContext(ctx))
+func parse(_ *Config, next http.Handler) http.Handler { return entry{next} }
+
+// entry is the first filter. Each request knows it, so that its handler can make further ones.
+type entry struct{ next http.Handler }
+
+type withinKey struct{}
+
+// Further handles requests that the handler of r makes to answer it. Each passes all filters as the same user, so that
+// it gets what the user could read, and nothing else. It runs in the seat of r: a question that waited for a seat
+// while it holds one could wait for itself.
+func (r *Request) Further() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, further *http.Request) {
+		ctx := context.WithValue(auth.WithUser(further.Context(), r.User), withinKey{}, r)
+		r.entry.ServeHTTP(w, further.WithContext(ctx))
 	})
+}
+
+func (e entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if fields := fieldsOf(r.Header); fields > maxFields {
+		http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge),
+			http.StatusRequestHeaderFieldsTooLarge)
+		return
+	}
+	connlimit.Request(r.Context())
+	rq := &Request{
+		Info:    ParseInfo(r),
+		Begin:   time.Now(),
+		AuditID: r.Header.Get("Audit-Id"),
+		entry:   e,
+	}
+	if within, ok := r.Context().Value(withinKey{}).(*Request); ok {
+		rq.within = within
+		rq.impersonator = within.impersonator
+		rq.constraint = within.constraint
+	}
+	if rq.AuditID == "" {
+		rq.AuditID = uuid.NewString()
+	}
+	w.Header().Set("Audit-Id", rq.AuditID)
+	w.Header().Set("Cache-Control", "no-cache, private") // the default; a handler may replace it
+	ctx := context.WithValue(r.Context(), requestKey{}, rq)
+	ctx = warning.WithWarningRecorder(ctx, rq) // rules of custom resources warn through it
+	e.next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq}, r.WithContext(ctx))
 }
 
 // maxFields limits the header fields of a request.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/decisions"
+	"keelson/lib/connlimit"
 	"keelson/timeline/ledger"
 	"keelson/timeline/story"
 	"keelson/timeline/text"
@@ -22,12 +23,20 @@ import (
 
 // Handler serves
 //
-//	GET /keelson/v1/timeline/{namespace}/{pod}   a Story; with ?follow=true a line for each change until it is done
-//	GET /keelson/v1/why/{namespace}/{pod}        a Why, of what the ledger holds
+//	GET  /keelson/v1/timeline/{namespace}/{pod}            a Story; with ?follow=true a line for each change until it
+//	                                                       is done
+//	GET  /keelson/v1/why/{namespace}/{pod}                 a Why, of what the ledger holds alone
+//	GET  /keelson/v1/ask/why/{type}/{name}?namespace=NS    an Answer
+//	POST /keelson/v1/ask/trace/{namespace}/{pod}           a packet.Trace, for a traceRequest
 //
-// The caller authorizes requests before.
-func Handler(kept *ledger.Ledger) http.Handler {
+// The caller authorizes requests before; asker returns who sends a request. What is below ask/ is for every
+// authenticated user: all that is read for an answer is read as the asker, who gets what it could read itself, and a
+// refusal of the API is the answer's.
+func Handler(kept *ledger.Ledger, asker func(*http.Request) Asker) http.Handler {
+	q := &questions{asker: asker, places: connlimit.NewTenantPlaces(maxQuestions)}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /keelson/v1/ask/why/{type}/{name}", q.serve(why))
+	mux.HandleFunc("POST /keelson/v1/ask/trace/{namespace}/{pod}", q.serve(trace))
 	mux.HandleFunc("GET /keelson/v1/timeline/{namespace}/{pod}", func(w http.ResponseWriter, r *http.Request) {
 		serveStory(kept, w, r)
 	})

@@ -40,7 +40,7 @@ func get(t *testing.T, url string) (*http.Response, func()) {
 }
 
 func TestServesStoryAndWhy(t *testing.T) {
-	srv := httptest.NewServer(Handler(listening(storytest.Journey())))
+	srv := httptest.NewServer(Handler(listening(storytest.Journey()), nil))
 	defer srv.Close()
 	resp, done := get(t, srv.URL+"/keelson/v1/timeline/default/"+storytest.PodName)
 	defer done()
@@ -65,7 +65,7 @@ func TestServesStoryAndWhy(t *testing.T) {
 
 func TestFollowStreamsUntilReady(t *testing.T) {
 	tl := ledger.New(ledger.Config{})
-	srv := httptest.NewServer(Handler(tl))
+	srv := httptest.NewServer(Handler(tl, nil))
 	defer srv.Close()
 	resp, done := get(t, srv.URL+"/keelson/v1/timeline/default/"+storytest.PodName+"?follow=true")
 	defer done()

@@ -37,8 +37,9 @@ type Around struct {
 	Group *Group
 	// Scheduler is what is wrong with Keelson's scheduler; empty: nothing known.
 	Scheduler string
-	// Foreign means that the API server is not Keelson's: it has no marks.
-	Foreign bool
+	// Foreign means that the API server is not Keelson's: it has no marks. Withheld means that the user may not read
+	// them.
+	Foreign, Withheld bool
 }
 
 // Names in the objects of fake nodes (simulate).
@@ -147,6 +148,9 @@ func Explain(w *story.Why, around *Around) {
 	case node != "" && around.Foreign:
 		w.Node = node
 		w.Reason = "on " + node + ": the API server is not Keelson's and has no record of why" + gone
+	case node != "" && around.Withheld:
+		w.Node = node
+		w.Reason = "on " + node + ": the scheduler's decision takes the right to get the path /keelson/v1/why" + gone
 	case node != "" && w.BoundBy != "" && w.BoundBy != story.SchedulerUser:
 		w.Node = node
 		w.Reason = fmt.Sprintf("on %s: bound by %s, not by the scheduler%s", node, w.BoundBy, gone)
@@ -181,6 +185,8 @@ func (a *Around) pending(w *story.Why) string {
 		return a.Group.waits()
 	case a.Foreign:
 		return otherScheduler(pod) + " (the API server is not Keelson's: it has no record of each node)"
+	case a.Withheld:
+		return otherScheduler(pod)
 	case cmp.Or(pod.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && w.Decision == nil:
 		// no profile of Keelson's scheduler has it
 		return otherScheduler(pod)

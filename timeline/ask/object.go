@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package ask
 
 import (
 	"context"
@@ -25,16 +25,23 @@ import (
 	"keelson/timeline/cause"
 )
 
-// explained is a kind that `why` explains from related objects. words are its names in kubectl: completion offers the
-// first, messages use the second.
-type explained struct {
-	words      []string
-	path, kind string // of its group and version, and resource
-	cluster    bool   // cluster-scoped
-	explain    func(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error)
+// Kind is a kind that is explained from related objects. Words are its names in kubectl: completion offers the first,
+// messages use the second.
+type Kind struct {
+	Words          []string
+	Path, Resource string // of its group and version, and the resource
+	Cluster        bool   // cluster-scoped
+	explain        func(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error)
 }
 
-var explainedKinds = []explained{
+// PodWords and ServiceWords are kubectl's names of the types pod and Service.
+var (
+	PodWords     = []string{"pod", "pods", "po"}
+	ServiceWords = []string{"svc", "service", "services"}
+)
+
+// Kinds are all that Object explains.
+var Kinds = []Kind{
 	{
 		[]string{"pvc", "persistentvolumeclaim", "persistentvolumeclaims"},
 		"/api/v1", "persistentvolumeclaims", false,
@@ -61,58 +68,41 @@ var explainedKinds = []explained{
 	},
 }
 
-// explainedAs is the kind of an argument TYPE/NAME; nil: another command path handles it, or none.
-func explainedAs(arg string) (*explained, string) {
-	word, name, ok := strings.Cut(arg, "/")
-	i := slices.IndexFunc(explainedKinds, func(k explained) bool { return slices.Contains(k.words, word) })
-	if !ok || name == "" || i < 0 {
-		return nil, ""
-	}
-	return &explainedKinds[i], name
-}
-
-// whyObject explains one object of such a kind.
-func (f *storyFlags) whyObject(ctx context.Context, k *explained, name string, std Stdio) error {
-	if _, err := f.pod("pod/" + name); err != nil { // checks the output format
-		return err
-	}
-	ns := "/namespaces/" + url.PathEscape(f.namespace)
-	full := f.namespace + "/" + name
-	if k.cluster {
+// Object explains one object of such a kind.
+func (c *Caller) Object(ctx context.Context, k *Kind, name string) (*cause.Answer, error) {
+	ns := "/namespaces/" + url.PathEscape(c.Namespace)
+	full := c.Namespace + "/" + name
+	if k.Cluster {
 		ns = ""
 		full = name
 	}
 	var body json.RawMessage
-	err := f.read(ctx, k.path+ns+"/"+k.kind+"/"+url.PathEscape(name), &body)
+	err := c.read(ctx, k.Path+ns+"/"+k.Resource+"/"+url.PathEscape(name), &body)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s %s does not exist", k.words[1], full)
+		return nil, fmt.Errorf("%s %s %w", k.Words[1], full, ErrNoObject)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer, err := k.explain(ctx, f, body)
+	answer, err := k.explain(ctx, c, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var meta owning
 	if json.Unmarshal(body, &meta) == nil && meta.Namespace != "" {
-		answer.Recorded(f.warning(ctx, map[types.UID]bool{meta.UID: true}))
+		answer.Recorded(c.warning(ctx, map[types.UID]bool{meta.UID: true}))
 	}
-	if f.output == "json" {
-		return json.NewEncoder(std.Out).Encode(answer)
-	}
-	cause.Render(std.Out, answer, columnsOf(std.Out))
-	return nil
+	return answer, nil
 }
 
 // around reads related objects. The answer says which ones the user may not read.
 type around struct {
-	f      *storyFlags
+	c      *Caller
 	failed []func(*cause.Answer)
 }
 
 func (l *around) list(ctx context.Context, what, path string, into any) {
-	if err := l.f.read(ctx, path, into); err != nil {
+	if err := l.c.read(ctx, path, into); err != nil {
 		l.failed = append(l.failed, func(a *cause.Answer) { a.Unreadable(what, err) })
 	}
 }
@@ -133,11 +123,11 @@ func decoded[T any](body []byte) (*T, error) {
 }
 
 // inNamespace is the path of a core resource in the selected namespace.
-func (f *storyFlags) inNamespace(resource string) string {
-	return "/api/v1/namespaces/" + url.PathEscape(f.namespace) + "/" + resource
+func (c *Caller) inNamespace(resource string) string {
+	return "/api/v1/namespaces/" + url.PathEscape(c.Namespace) + "/" + resource
 }
 
-func whyClaim(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
+func whyClaim(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error) {
 	claim, err := decoded[corev1.PersistentVolumeClaim](body)
 	if err != nil {
 		return nil, err
@@ -146,24 +136,24 @@ func whyClaim(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, e
 	var classes storagev1.StorageClassList
 	var drivers metav1.PartialObjectMetadataList
 	var pods corev1.PodList
-	l := &around{f: f}
+	l := &around{c: c}
 	l.list(ctx, "PersistentVolumes", "/api/v1/persistentvolumes", &volumes)
 	l.list(ctx, "StorageClasses", "/apis/storage.k8s.io/v1/storageclasses", &classes)
 	l.list(ctx, "CSIDrivers", "/apis/storage.k8s.io/v1/csidrivers", &drivers)
-	l.list(ctx, "pods", f.inNamespace("pods"), &pods)
-	c := cause.Claim{
+	l.list(ctx, "pods", c.inNamespace("pods"), &pods)
+	question := cause.Claim{
 		Claim:   claim,
 		Volumes: volumes.Items,
 		Classes: classes.Items,
 		Pods:    pods.Items,
 	}
 	for i := range drivers.Items {
-		c.Drivers = append(c.Drivers, drivers.Items[i].Name)
+		question.Drivers = append(question.Drivers, drivers.Items[i].Name)
 	}
-	return l.noted(c.Explain()), nil
+	return l.noted(question.Explain()), nil
 }
 
-func whyAutoscaler(_ context.Context, _ *storyFlags, body []byte) (*cause.Answer, error) {
+func whyAutoscaler(_ context.Context, _ *Caller, body []byte) (*cause.Answer, error) {
 	h, err := decoded[autoscalingv2.HorizontalPodAutoscaler](body)
 	if err != nil {
 		return nil, err
@@ -171,58 +161,58 @@ func whyAutoscaler(_ context.Context, _ *storyFlags, body []byte) (*cause.Answer
 	return cause.Autoscaler(h), nil
 }
 
-func whyCronJob(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
+func whyCronJob(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error) {
 	cj, err := decoded[batchv1.CronJob](body)
 	if err != nil {
 		return nil, err
 	}
 	var jobs batchv1.JobList
-	l := &around{f: f}
-	l.list(ctx, "jobs", "/apis/batch/v1/namespaces/"+url.PathEscape(f.namespace)+"/jobs", &jobs)
-	c := cause.Cron{CronJob: cj, Jobs: jobs.Items, Controllers: f.component(ctx, "controller-manager", "")}
-	return l.noted(c.Explain(time.Now())), nil
+	l := &around{c: c}
+	l.list(ctx, "jobs", "/apis/batch/v1/namespaces/"+url.PathEscape(c.Namespace)+"/jobs", &jobs)
+	question := cause.Cron{CronJob: cj, Jobs: jobs.Items, Controllers: c.component(ctx, "controller-manager", "")}
+	return l.noted(question.Explain(time.Now())), nil
 }
 
-func whyIngress(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
+func whyIngress(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error) {
 	i, err := decoded[networkingv1.Ingress](body)
 	if err != nil {
 		return nil, err
 	}
 	var classes networkingv1.IngressClassList
 	var services corev1.ServiceList
-	l := &around{f: f}
+	l := &around{c: c}
 	l.list(ctx, "IngressClasses", "/apis/networking.k8s.io/v1/ingressclasses", &classes)
-	l.list(ctx, "services", f.inNamespace("services"), &services)
+	l.list(ctx, "services", c.inNamespace("services"), &services)
 	return l.noted(cause.Ingress(i, classes.Items, services.Items)), nil
 }
 
-func whyBudget(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
+func whyBudget(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error) {
 	b, err := decoded[policyv1.PodDisruptionBudget](body)
 	if err != nil {
 		return nil, err
 	}
 	var pods corev1.PodList
-	if err := f.read(ctx, f.inNamespace("pods"), &pods); err != nil {
+	if err := c.read(ctx, c.inNamespace("pods"), &pods); err != nil {
 		return nil, err
 	}
 	return cause.Budget(b, pods.Items), nil
 }
 
-func whyNode(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
+func whyNode(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error) {
 	n, err := decoded[corev1.Node](body)
 	if err != nil {
 		return nil, err
 	}
 	var lease *coordinationv1.Lease
 	got := &coordinationv1.Lease{}
-	if f.read(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+url.PathEscape(n.Name),
+	if c.read(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+url.PathEscape(n.Name),
 		got) == nil {
 		lease = got
 	}
 	return cause.Node(n, lease, time.Now()), nil
 }
 
-func whyDefinition(_ context.Context, _ *storyFlags, body []byte) (*cause.Answer, error) {
+func whyDefinition(_ context.Context, _ *Caller, body []byte) (*cause.Answer, error) {
 	d, err := decoded[cause.Definition](body)
 	if err != nil {
 		return nil, err
@@ -237,7 +227,7 @@ const (
 )
 
 // whyNamespace lists what is left in a namespace that is being deleted, for every resource that can be listed.
-func whyNamespace(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
+func whyNamespace(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error) {
 	namespace, err := decoded[corev1.Namespace](body)
 	if err != nil {
 		return nil, err
@@ -245,9 +235,9 @@ func whyNamespace(ctx context.Context, f *storyFlags, body []byte) (*cause.Answe
 	if namespace.DeletionTimestamp == nil {
 		return cause.Namespace(namespace, nil), nil
 	}
-	l := &around{f: f}
+	l := &around{c: c}
 	var left []cause.Remaining
-	for _, r := range f.listable(ctx, l) {
+	for _, r := range c.listable(ctx, l) {
 		var objects metav1.PartialObjectMetadataList
 		l.list(ctx, r.name, fmt.Sprintf("%s/namespaces/%s/%s?limit=%d", r.path, url.PathEscape(namespace.Name), r.name,
 			mostLeft), &objects)
@@ -263,7 +253,7 @@ func whyNamespace(ctx context.Context, f *storyFlags, body []byte) (*cause.Answe
 type resource struct{ path, name string }
 
 // listable are the namespaced resources, each in its group's preferred version.
-func (f *storyFlags) listable(ctx context.Context, l *around) []resource {
+func (c *Caller) listable(ctx context.Context, l *around) []resource {
 	var groups metav1.APIGroupList
 	l.list(ctx, "API groups", "/apis", &groups)
 	paths := []string{"/api/v1"}

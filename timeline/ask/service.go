@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package ask
 
 import (
 	"context"
@@ -21,10 +21,10 @@ import (
 	"keelson/timeline/packet"
 )
 
-// whyService explains where packets to a Service go, from API objects, which works on any cluster, and from what
-// Keelson's nodes report.
-func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) error {
-	ns := url.PathEscape(f.namespace)
+// Service explains where packets to a Service go, from API objects, which works on any cluster, and from what Keelson's
+// nodes report.
+func (c *Caller) Service(ctx context.Context, name string) (*packet.Service, error) {
+	ns := url.PathEscape(c.Namespace)
 	objects := packet.Objects{Service: &corev1.Service{}}
 	var pods corev1.PodList
 	var slices discoveryv1.EndpointSliceList
@@ -41,36 +41,26 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 		},
 		{"/apis/networking.k8s.io/v1/namespaces/" + ns + "/networkpolicies", &policies},
 	} {
-		body, err := f.get(ctx, get.path)
-		if err != nil {
-			return err
-		}
-		err = json.NewDecoder(body).Decode(get.into)
-		_ = body.Close() // its content was read, or the error was reported
-		if err != nil {
-			return err
+		if err := c.read(ctx, get.path, get.into); err != nil {
+			return nil, err
 		}
 	}
 	objects.Pods = pods.Items
 	objects.Slices = slices.Items
 	objects.Policies = policies.Items
-	objects.Unhealthy = f.unhealthy(ctx, ns, objects.Pods)
+	objects.Unhealthy = c.unhealthy(ctx, ns, objects.Pods)
 	s := packet.Explain(&objects)
-	s.Serve(&objects, f.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())
-	if f.output == "json" {
-		return json.NewEncoder(std.Out).Encode(s)
-	}
-	packet.Render(std.Out, s)
-	return nil
+	s.Serve(&objects, c.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())
+	return s, nil
 }
 
 // unhealthy are the Unhealthy events of the pods; none if all pods are ready or events may not be read.
-func (f *storyFlags) unhealthy(ctx context.Context, ns string, pods []corev1.Pod) []corev1.Event {
+func (c *Caller) unhealthy(ctx context.Context, ns string, pods []corev1.Pod) []corev1.Event {
 	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !podapi.Ready(&p) }) {
 		return nil
 	}
 	var events corev1.EventList
-	if f.read(ctx, "/api/v1/namespaces/"+ns+"/events?fieldSelector=reason%3DUnhealthy", &events) != nil {
+	if c.read(ctx, "/api/v1/namespaces/"+ns+"/events?fieldSelector=reason%3DUnhealthy", &events) != nil {
 		return nil
 	}
 	return events.Items
@@ -84,9 +74,9 @@ const (
 )
 
 // nodesServing asks the kubelets for their kernels' rules; none if the nodes cannot be listed.
-func (f *storyFlags) nodesServing(ctx context.Context, ns, name string) []packet.Node {
+func (c *Caller) nodesServing(ctx context.Context, ns, name string) []packet.Node {
 	var nodes metav1.PartialObjectMetadataList
-	body, err := f.get(ctx, "/api/v1/nodes?limit=1000")
+	body, err := c.Get(ctx, "/api/v1/nodes?limit=1000")
 	if err != nil {
 		return nil // the user may read only a namespace
 	}
@@ -105,7 +95,7 @@ func (f *storyFlags) nodesServing(ctx context.Context, ns, name string) []packet
 	work.SetLimit(nodesAtOnce)
 	for i := range out {
 		work.Go(func() error {
-			if err := f.nodeServing(ctx, ns, name, &out[i].Serving); err != nil {
+			if err := c.nodeServing(ctx, ns, name, &out[i].Serving); err != nil {
 				out[i].Error = err.Error()
 			}
 			return nil
@@ -115,10 +105,10 @@ func (f *storyFlags) nodesServing(ctx context.Context, ns, name string) []packet
 	return out
 }
 
-func (f *storyFlags) nodeServing(ctx context.Context, ns, name string, into *reach.Serving) error {
+func (c *Caller) nodeServing(ctx context.Context, ns, name string, into *reach.Serving) error {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
-	body, err := f.get(ctx, "/api/v1/nodes/"+url.PathEscape(into.Node)+"/proxy/keelson/service/"+ns+"/"+name)
+	body, err := c.Get(ctx, "/api/v1/nodes/"+url.PathEscape(into.Node)+"/proxy/keelson/service/"+ns+"/"+name)
 	if err != nil {
 		return err
 	}

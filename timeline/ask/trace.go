@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package ask
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,13 +23,60 @@ import (
 	"keelson/timeline/packet"
 )
 
+// TraceQuestion is one connection to follow.
+type TraceQuestion struct {
+	To Destination
+	// As is the destination as the user gave it.
+	As      string
+	UDP     bool
+	Timeout time.Duration // of the test connection
+}
+
+// Destination is where a connection leads.
+type Destination struct {
+	Kind      string `json:"kind,omitempty"` // "service", "pod", "node", or "" for a host name or an address
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Host      string `json:"host,omitempty"`
+	Port      string `json:"port,omitempty"` // number or name; empty: the only port
+}
+
+func (d *Destination) String() string {
+	at := d.Host
+	switch d.Kind {
+	case "node":
+		at = "node/" + d.Name
+	case "pod", "service":
+		at = d.Kind + "/" + d.Namespace + "/" + d.Name
+	}
+	return strings.TrimSuffix(at+":"+d.Port, ":")
+}
+
+// DestinationError means that no connection can lead to the destination.
+type DestinationError struct{ Err error }
+
+func (e *DestinationError) Error() string { return "destination: " + e.Err.Error() }
+
+func (e *DestinationError) Unwrap() error { return e.Err }
+
+// Trace makes a test connection from a pod, reads the objects around it, and says where packets go.
+func Trace(
+	ctx context.Context, cl kubernetes.Interface, from *corev1.Pod, question *TraceQuestion,
+) (*packet.Trace, error) {
+	r := &traceReader{cl: cl, question: question, d: question.To}
+	j, err := r.journey(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return packet.Follow(j), nil
+}
+
 // traceReader reads the objects for a trace. The trace says which ones the user may not read.
 type traceReader struct {
-	cl *kubernetes.Clientset
-	f  *traceFlags
-	d  destination
-	to string // the destination as it was given
-	j  packet.TraceInput
+	cl       kubernetes.Interface
+	question *TraceQuestion
+	d        Destination
+	j        packet.TraceInput
 }
 
 // mostPods limits the endpoints whose pods are read.
@@ -35,12 +85,12 @@ const mostPods = 50
 func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.TraceInput, error) {
 	r.j = packet.TraceInput{
 		From:       from,
-		To:         r.to,
+		To:         r.question.As,
 		Protocol:   corev1.ProtocolTCP,
 		Nodes:      map[string]*corev1.Node{},
 		Namespaces: map[string]map[string]string{},
 	}
-	if r.f.udp {
+	if r.question.UDP {
 		r.j.Protocol = corev1.ProtocolUDP
 	}
 	host, err := r.host(ctx)
@@ -62,26 +112,26 @@ func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.Tr
 
 // host is the name to resolve, or the address.
 func (r *traceReader) host(ctx context.Context) (string, error) {
-	switch r.d.kind {
+	switch r.d.Kind {
 	case "pod":
-		p, err := r.cl.CoreV1().Pods(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
+		p, err := r.cl.CoreV1().Pods(r.d.Namespace).Get(ctx, r.d.Name, metav1.GetOptions{})
 		if err != nil {
-			return "", fmt.Errorf("namespace %s: %w", r.d.namespace, err)
+			return "", fmt.Errorf("namespace %s: %w", r.d.Namespace, err)
 		}
 		if p.Status.PodIP == "" {
 			return "", fmt.Errorf("pod %s/%s has no address yet: its phase is %s", p.Namespace, p.Name, p.Status.Phase)
 		}
 		return p.Status.PodIP, nil
 	case "node":
-		n, err := r.cl.CoreV1().Nodes().Get(ctx, r.d.name, metav1.GetOptions{})
+		n, err := r.cl.CoreV1().Nodes().Get(ctx, r.d.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
 		return internalAddress(n, r.j.From)
 	case "service":
-		svc, err := r.cl.CoreV1().Services(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
+		svc, err := r.cl.CoreV1().Services(r.d.Namespace).Get(ctx, r.d.Name, metav1.GetOptions{})
 		if err != nil {
-			return "", fmt.Errorf("namespace %s: %w", r.d.namespace, err)
+			return "", fmt.Errorf("namespace %s: %w", r.d.Namespace, err)
 		}
 		r.j.Service = svc
 		if svc.Namespace == r.j.From.Namespace {
@@ -89,7 +139,7 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 		}
 		return svc.Name + "." + svc.Namespace, nil
 	}
-	return r.d.host, nil
+	return r.d.Host, nil
 }
 
 // internalAddress is the node's InternalIP of a family that the pod has.
@@ -117,10 +167,10 @@ func (r *traceReader) probe(ctx context.Context, host string) error {
 		Host:     host,
 		Port:     r.j.Port,
 		Protocol: r.j.Protocol,
-		Timeout:  r.f.timeout,
+		Timeout:  r.question.Timeout,
 	}
 	if _, err := reach.Parse(asked.Values()); err != nil {
-		return fmt.Errorf("--to %s: %w", r.f.to, err)
+		return &DestinationError{err}
 	}
 	req := r.cl.CoreV1().RESTClient().Post().Resource("pods").Namespace(r.j.From.Namespace).Name(r.j.From.Name).
 		SubResource("exec")
@@ -185,6 +235,7 @@ func (r *traceReader) findService(ctx context.Context) {
 			r.unread("services", ns, err)
 			continue
 		}
+		r.partial("services", list)
 		for i := range list.Items {
 			if s := &list.Items[i]; hasAddress(s, r.j.Address.String()) || r.j.ToNode != "" && hasNodePort(s, r.j.Port,
 				r.j.Protocol) {
@@ -222,6 +273,7 @@ func (r *traceReader) findNode(ctx context.Context) {
 		r.unread("nodes", "", err)
 		return
 	}
+	r.partial("nodes", list)
 	for i := range list.Items {
 		for _, a := range list.Items[i].Status.Addresses {
 			if ip, err := netip.ParseAddr(a.Address); err == nil && ip == r.j.Address {
@@ -323,6 +375,7 @@ func (r *traceReader) podWithAddress(ctx context.Context, namespace, a string) [
 		r.unread("pods", namespace, err)
 		return nil
 	}
+	r.partial("pods", list)
 	for i := range list.Items {
 		if p := &list.Items[i]; slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a }) {
 			return []*corev1.Pod{p}
@@ -344,8 +397,16 @@ func (r *traceReader) namespace(ctx context.Context, name string) {
 		r.unread("networkpolicies", name, err)
 		return
 	}
+	r.partial("networkpolicies", list)
 	for i := range list.Items {
 		r.j.Policies = append(r.j.Policies, &list.Items[i])
+	}
+}
+
+// partial records that a list was cut: a question may not read all.
+func (r *traceReader) partial(what string, list metav1.ListInterface) {
+	if list.GetContinue() != "" {
+		r.j.Unread = append(r.j.Unread, "some of the "+what+": there are too many")
 	}
 }
 
@@ -359,4 +420,29 @@ func (r *traceReader) unread(what, namespace string, err error) {
 	}
 	reason, _, _ := strings.Cut(err.Error(), ": ")
 	r.j.Unread = append(r.j.Unread, what+": "+reason)
+}
+
+// number is the port number: as given, by the name of a Service's port, or the Service's only one.
+func (d *Destination) number(svc *corev1.Service, protocol corev1.Protocol) (uint16, error) {
+	if d.Port != "" {
+		if n, err := strconv.ParseUint(d.Port, 10, 16); err == nil && n > 0 {
+			return uint16(n), nil
+		}
+	}
+	var names []string
+	if svc != nil {
+		for _, p := range svc.Spec.Ports {
+			same := p.Protocol == protocol || p.Protocol == "" && protocol == corev1.ProtocolTCP
+			if same && (p.Name == d.Port && d.Port != "" || d.Port == "" && len(svc.Spec.Ports) == 1) {
+				return uint16(p.Port), nil
+			}
+			names = append(names, strings.TrimSpace(fmt.Sprintf("%d/%s %s", p.Port, p.Protocol, p.Name)))
+		}
+		return 0, fmt.Errorf("service %s/%s has no %s port %q: it has %s", svc.Namespace, svc.Name, protocol, d.Port,
+			strings.Join(names, ", "))
+	}
+	if d.Port == "" {
+		return 0, errors.New("the destination has no port: add one, such as :80")
+	}
+	return 0, fmt.Errorf("%q is no port: 1 to 65535", d.Port)
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package ask
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/url"
 	"time"
 
@@ -24,28 +22,29 @@ import (
 	"keelson/timeline/text"
 )
 
-func (f *storyFlags) why(ctx context.Context, name string) (*story.Why, error) {
-	w, _, err := f.whyAround(ctx, name)
-	return w, err
-}
-
-// whyAround reads the scheduler's decision about a pod and, if needed, related objects and events. For a pod that is
-// deleted or may not be read there is no Around.
-func (f *storyFlags) whyAround(ctx context.Context, name string) (*story.Why, *text.Around, error) {
+// Pod says why a pod is on its node, or on none, or not Ready: from the scheduler's decision and, if needed, related
+// objects and events. For a pod that is deleted or may not be read there is no Around.
+func (c *Caller) Pod(ctx context.Context, name string) (*story.Why, *text.Around, error) {
 	why := &story.Why{}
-	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
-	asked := f.read(ctx, "/keelson/v1/why/"+at, why)
-	foreign := errors.Is(asked, errForeign)
-	if asked != nil && !apierrors.IsNotFound(asked) && !foreign {
+	at := url.PathEscape(c.Namespace) + "/" + url.PathEscape(name)
+	asked := c.read(ctx, "/keelson/v1/why/"+at, why)
+	foreign := errors.Is(asked, ErrForeign)
+	withheld := apierrors.IsForbidden(asked)
+	if asked != nil && !apierrors.IsNotFound(asked) && !foreign && !withheld {
 		return nil, nil, asked
 	}
-	around := &text.Around{Pod: &corev1.Pod{}, Foreign: foreign, Now: time.Now()}
-	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), around.Pod)
+	around := &text.Around{
+		Pod:      &corev1.Pod{},
+		Foreign:  foreign,
+		Withheld: withheld,
+		Now:      time.Now(),
+	}
+	err := c.read(ctx, "/api/v1/namespaces/"+url.PathEscape(c.Namespace)+"/pods/"+url.PathEscape(name), around.Pod)
 	switch {
-	case err != nil && foreign:
+	case err != nil && (foreign || withheld):
 		return nil, nil, err
 	case err != nil && asked != nil:
-		return nil, nil, f.unknown(ctx, name, asked)
+		return nil, nil, c.Unknown(ctx, name, asked)
 	case err != nil:
 		if apierrors.IsNotFound(err) { // else the user may not read it: the stored decision is still shown
 			why.Vanished(time.Now())
@@ -53,35 +52,35 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*story.Why, *t
 		return why, nil, nil
 	}
 	if asked != nil {
-		why.Namespace = f.namespace
+		why.Namespace = c.Namespace
 		why.Name = name
 		why.Partial = true
 	}
 	if node := around.Pod.Spec.NodeName; node != "" {
 		around.Node = &corev1.Node{}
-		if err := f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), around.Node); err != nil {
+		if err := c.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), around.Node); err != nil {
 			around.Node = nil
 			around.NodeGone = apierrors.IsNotFound(err)
 		}
 		if !podkind.Ready(around.Pod) || around.Pod.DeletionTimestamp != nil {
-			f.unready(ctx, around)
+			c.unready(ctx, around)
 		}
 	} else {
-		around.Group = f.group(ctx, around.Pod)
+		around.Group = c.group(ctx, around.Pod)
 		if why.Decision == nil {
-			around.Scheduler = f.scheduler(ctx)
+			around.Scheduler = c.scheduler(ctx)
 		}
 	}
 	text.Explain(why, around)
 	if asked != nil && why.Reason == "" {
-		return nil, nil, f.unknown(ctx, name, asked)
+		return nil, nil, c.Unknown(ctx, name, asked)
 	}
 	return why, around, nil
 }
 
-// waits is why the pod of a story is not Ready, though it may have been; empty: it is, or unknown.
-func (f *storyFlags) waits(ctx context.Context, s *story.Story) string {
-	w, a, err := f.whyAround(ctx, s.Name)
+// Waits is why the pod of a story is not Ready, though it may have been; empty: it is, or unknown.
+func (c *Caller) Waits(ctx context.Context, s *story.Story) string {
+	w, a, err := c.Pod(ctx, s.Name)
 	if err != nil || a == nil || string(a.Pod.UID) != s.UID && s.UID != "" {
 		return ""
 	}
@@ -89,10 +88,10 @@ func (f *storyFlags) waits(ctx context.Context, s *story.Story) string {
 }
 
 // unready reads what may keep a pod with a node from being Ready, or from its end.
-func (f *storyFlags) unready(ctx context.Context, around *text.Around) {
-	f.events(ctx, around)
+func (c *Caller) unready(ctx context.Context, around *text.Around) {
+	c.events(ctx, around)
 	if len(podkind.Claims(around.Pod)) > 0 {
-		around.Attachments = f.attachments(ctx, around.Pod)
+		around.Attachments = c.attachments(ctx, around.Pod)
 	}
 	by := metav1.GetControllerOf(around.Pod)
 	if by == nil || by.Kind != "StatefulSet" {
@@ -100,9 +99,9 @@ func (f *storyFlags) unready(ctx context.Context, around *text.Around) {
 	}
 	var set appsv1.StatefulSet
 	var list corev1.PodList
-	ns := url.PathEscape(f.namespace)
-	if f.read(ctx, "/apis/apps/v1/namespaces/"+ns+"/statefulsets/"+url.PathEscape(by.Name), &set) != nil ||
-		f.read(ctx, f.inNamespace("pods"), &list) != nil {
+	ns := url.PathEscape(c.Namespace)
+	if c.read(ctx, "/apis/apps/v1/namespaces/"+ns+"/statefulsets/"+url.PathEscape(by.Name), &set) != nil ||
+		c.read(ctx, c.inNamespace("pods"), &list) != nil {
 		return
 	}
 	update, waitsFor := cause.Update(&set, ownedBy(list.Items, map[types.UID]bool{by.UID: true}))
@@ -113,11 +112,11 @@ func (f *storyFlags) unready(ctx context.Context, around *text.Around) {
 
 // events reads the Warning events about a pod, and those about containers that its kubelet ends. Those of a static pod
 // name it by the UID in its mirror's annotation.
-func (f *storyFlags) events(ctx context.Context, around *text.Around) {
+func (c *Caller) events(ctx context.Context, around *text.Around) {
 	p := around.Pod
 	query := url.Values{"fieldSelector": {"involvedObject.kind=Pod,involvedObject.name=" + p.Name}}
 	var list corev1.EventList
-	if f.read(ctx, f.inNamespace("events")+"?"+query.Encode(), &list) != nil {
+	if c.read(ctx, c.inNamespace("events")+"?"+query.Encode(), &list) != nil {
 		return
 	}
 	for i := range list.Items {
@@ -134,9 +133,9 @@ func (f *storyFlags) events(ctx context.Context, around *text.Around) {
 }
 
 // attachments are the pod's volumes that wait for their VolumeAttachment to its node.
-func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []text.Attachment {
+func (c *Caller) attachments(ctx context.Context, pod *corev1.Pod) []text.Attachment {
 	var all storagev1.VolumeAttachmentList
-	if f.read(ctx, "/apis/storage.k8s.io/v1/volumeattachments", &all) != nil {
+	if c.read(ctx, "/apis/storage.k8s.io/v1/volumeattachments", &all) != nil {
 		return nil
 	}
 	waiting := map[string]*storagev1.VolumeAttachment{} // by PersistentVolume
@@ -154,7 +153,7 @@ func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []text.At
 	for i := range pod.Spec.Volumes {
 		name := podkind.ClaimName(pod, &pod.Spec.Volumes[i])
 		var claim corev1.PersistentVolumeClaim
-		if name == "" || f.read(ctx, f.inNamespace("persistentvolumeclaims/"+url.PathEscape(name)), &claim) != nil {
+		if name == "" || c.read(ctx, c.inNamespace("persistentvolumeclaims/"+url.PathEscape(name)), &claim) != nil {
 			continue
 		}
 		a := waiting[claim.Spec.VolumeName]
@@ -176,20 +175,20 @@ func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []text.At
 }
 
 // group is the state of a pod's PodGroup; nil: it has none, or it may not be read.
-func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *text.Group {
+func (c *Caller) group(ctx context.Context, pod *corev1.Pod) *text.Group {
 	name := podkind.Group(pod)
 	if name == "" {
 		return nil
 	}
 	g := &text.Group{Name: name, MinCount: 1}
 	o := &schedulingv1beta1.PodGroup{}
-	err := f.read(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/"+url.PathEscape(f.namespace)+"/podgroups/"+
+	err := c.read(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/"+url.PathEscape(c.Namespace)+"/podgroups/"+
 		url.PathEscape(name), o)
 	if g.Missing = apierrors.IsNotFound(err); g.Missing {
 		return g
 	}
 	var pods corev1.PodList
-	if err != nil || f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods", &pods) != nil {
+	if err != nil || c.read(ctx, "/api/v1/namespaces/"+url.PathEscape(c.Namespace)+"/pods", &pods) != nil {
 		return nil
 	}
 	if gang := o.Spec.SchedulingPolicy.Gang; gang != nil {
@@ -205,31 +204,18 @@ func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *text.Group {
 }
 
 // scheduler is what is wrong with the scheduler; empty: nothing known.
-func (f *storyFlags) scheduler(ctx context.Context) string { return f.component(ctx, "scheduler", "") }
+func (c *Caller) scheduler(ctx context.Context) string { return c.component(ctx, "scheduler", "") }
 
 // component is what is wrong with a control plane component, with a prefix; empty: nothing known.
-func (f *storyFlags) component(ctx context.Context, name, lead string) string {
+func (c *Caller) component(ctx context.Context, name, lead string) string {
 	var s corev1.ComponentStatus
-	if f.read(ctx, "/api/v1/componentstatuses/"+name, &s) != nil {
+	if c.read(ctx, "/api/v1/componentstatuses/"+name, &s) != nil {
 		return ""
 	}
-	for _, c := range s.Conditions {
-		if c.Type == corev1.ComponentHealthy && c.Status != corev1.ConditionTrue {
-			return lead + c.Message + c.Error
+	for _, condition := range s.Conditions {
+		if condition.Type == corev1.ComponentHealthy && condition.Status != corev1.ConditionTrue {
+			return lead + condition.Message + condition.Error
 		}
 	}
 	return ""
-}
-
-// read gets an object from the API server.
-func (f *storyFlags) read(ctx context.Context, path string, into any) error {
-	body, err := f.get(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = body.Close() }()
-	if err := json.NewDecoder(body).Decode(into); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	return nil
 }
