@@ -8,24 +8,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/record"
 	"keelson/runtime/shim"
-	"keelson/runtime/shim/reaper"
+	"keelson/runtime/shim/process"
+	"keelson/runtime/shim/streams"
 )
 
 // container is one container. What must survive the supervisor is in state, which is also in the state file.
 type container struct {
-	dir   string
-	pidfd int // valid while it runs
-	io    *stdio
+	dir string
+	io  *streams.Streams // nil: a namespace holder
 	// ended is closed when the exit is recorded and reported; cleaned when the cgroup is removed, too.
 	ended       chan struct{}
 	cleaned     chan struct{}
@@ -35,8 +38,18 @@ type container struct {
 	entering sync.RWMutex
 
 	mu       sync.Mutex
-	starting bool // state is not complete yet
+	starting bool             // state is not complete yet
+	first    *process.Process // nil unless it runs
 	state    shim.State
+}
+
+func newContainer(dir string, state shim.State) *container {
+	return &container{
+		dir:     dir,
+		ended:   make(chan struct{}),
+		cleaned: make(chan struct{}),
+		state:   state,
+	}
 }
 
 func (c *container) snapshot() shim.State {
@@ -54,75 +67,80 @@ func (c *container) save() error {
 	return record.Write(filepath.Join(c.dir, shim.StateName), body)
 }
 
+func (c *container) signal(sig unix.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := error(unix.ESRCH)
+	if c.first != nil {
+		err = c.first.Signal(sig)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ESRCH):
+		err = shim.ErrNotRunning
+	}
+	return fmt.Errorf("signal container %s: %w", c.state.ID, err)
+}
+
+// alive reports whether the first process has a running thread. Signal 0 cannot tell: it succeeds for a zombie.
+func (c *container) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first != nil && c.first.Runs()
+}
+
+// closeIn closes the container's standard input. A terminal stays open: it carries the output, too.
+func (c *container) closeIn() {
+	if c.io != nil && !c.snapshot().Terminal {
+		c.io.CloseIn()
+	}
+}
+
+// table has all containers by id. Each has a directory, which is made and removed with its entry.
+type table struct {
+	dir string // of the supervisor
+	log *log.Logger
+
+	mu   sync.Mutex
+	byID map[string]*container
+}
+
 // reserve makes the directory and the entry of a new container. It fails if the id exists.
-func (s *supervisor) reserve(id string) (*container, error) {
+func (t *table) reserve(id string) (*container, error) {
 	if id == "" || filepath.Base(id) != id || id == "." || id == ".." {
 		return nil, fmt.Errorf("container id %q is not a file name", id)
 	}
-	ctr := &container{
-		dir:      filepath.Join(s.dir, shim.ContainersDir, id),
-		pidfd:    -1,
-		starting: true,
-		ended:    make(chan struct{}),
-		cleaned:  make(chan struct{}),
-		state:    shim.State{ID: id},
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.containers[id] != nil {
+	ctr := newContainer(filepath.Join(t.dir, shim.ContainersDir, id), shim.State{ID: id})
+	ctr.starting = true
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[id] != nil {
 		return nil, fmt.Errorf("container %s: %w", id, shim.ErrExists)
 	}
 	if err := os.Mkdir(ctr.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make container directory: %w", err)
 	}
-	s.containers[id] = ctr
+	t.byID[id] = ctr
 	return ctr, nil
 }
 
-// discard removes a container whose start failed.
-func (s *supervisor) discard(c *container) {
-	if c.io != nil {
-		s.closeIO(c)
-	}
-	if err := os.RemoveAll(c.dir); err != nil {
-		s.log.Printf("remove %s: %v", c.dir, err)
-	}
-	s.mu.Lock()
-	delete(s.containers, c.state.ID)
-	s.mu.Unlock()
-}
-
-// recordStart saves the state of a started container and watches for its exit.
-func (s *supervisor) recordStart(ctr *container) error {
-	st, err := reaper.StartTime(ctr.state.PID)
+// remove removes a container that has ended or has not started.
+func (t *table) remove(c *container) error {
+	err := os.RemoveAll(c.dir)
+	t.mu.Lock()
+	delete(t.byID, c.state.ID)
+	t.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("read start time: %w", err)
+		return fmt.Errorf("remove container directory: %w", err)
 	}
-	ctr.mu.Lock()
-	ctr.state.StartTime = st
-	ctr.starting = false
-	ctr.mu.Unlock()
-	if err := ctr.save(); err != nil {
-		return err
-	}
-	return s.watchExit(ctr)
+	return nil
 }
 
-// watchExit watches for the exit of a container whose state is saved.
-func (s *supervisor) watchExit(c *container) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var err error
-	c.pidfd, err = s.watch(c.state.PID, func() {
-		go s.handleExit(c) // ends when the last output is logged and the cgroup removed
-	})
-	return err
-}
-
-func (s *supervisor) find(id string) (*container, error) {
-	s.mu.Lock()
-	c := s.containers[id]
-	s.mu.Unlock()
+func (t *table) find(id string) (*container, error) {
+	t.mu.Lock()
+	c := t.byID[id]
+	t.mu.Unlock()
 	if c == nil {
 		return nil, fmt.Errorf("container %s: %w", id, shim.ErrNotFound)
 	}
@@ -135,8 +153,8 @@ func (s *supervisor) find(id string) (*container, error) {
 }
 
 // running is find for verbs that need the process.
-func (s *supervisor) running(id string) (*container, error) {
-	c, err := s.find(id)
+func (t *table) running(id string) (*container, error) {
+	c, err := t.find(id)
 	if err != nil {
 		return nil, err
 	}
@@ -146,100 +164,36 @@ func (s *supervisor) running(id string) (*container, error) {
 	return c, nil
 }
 
-func (s *supervisor) kill(id string, k shim.Kill) error {
-	c, err := s.running(id)
-	if err != nil {
-		return err
-	}
-	if k.All || k.Signal == int(unix.SIGKILL) && c.snapshot().SharedPID {
-		return s.killAll(c, unix.Signal(k.Signal))
-	}
-	return c.signal(unix.Signal(k.Signal))
+// all returns the containers, also those that start.
+func (t *table) all() []*container {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.byID))
 }
 
-func (c *container) signal(sig unix.Signal) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := unix.ESRCH
-	if c.pidfd >= 0 {
-		if serr := unix.PidfdSendSignal(c.pidfd, sig, nil, 0); !errors.As(serr, &err) {
-			return serr
+// list returns the states of all containers, sorted by id.
+func (t *table) list() []shim.State {
+	states := []shim.State{}
+	for _, c := range t.all() {
+		c.mu.Lock()
+		if !c.starting {
+			states = append(states, c.state)
 		}
+		c.mu.Unlock()
 	}
-	if err == unix.ESRCH {
-		return fmt.Errorf("signal container %s: %w", c.state.ID, shim.ErrNotRunning)
-	}
-	return fmt.Errorf("signal container %s: %w", c.state.ID, err)
+	slices.SortFunc(states, func(a, b shim.State) int { return strings.Compare(a.ID, b.ID) })
+	return states
 }
 
-// handleExit reaps an ended container, logs its last output, records and reports the exit, and removes the cgroup. It
-// holds upgradeLock, so an upgrade does not interrupt it; if an upgrade comes first, the new program reaps the
-// container.
-func (s *supervisor) handleExit(ctr *container) {
-	s.upgradeLock.RLock()
-	defer s.upgradeLock.RUnlock()
-	ctr.waitEntering()
-	ctr.mu.Lock()
-	exit := s.reap(ctr.state.PID, ctr.pidfd)
-	_ = unix.Close(ctr.pidfd) // close of a pidfd does not fail
-	ctr.pidfd = -1
-	ctr.mu.Unlock()
-	s.killRemaining(ctr)
-	oom := s.oomKilled(ctr)
-	if ctr.io != nil {
-		s.closeIO(ctr)
-	}
-	ctr.mu.Lock()
-	ctr.state.Exited = time.Now()
-	ctr.state.ExitCode = exit.code
-	ctr.state.Lost = exit.lost
-	ctr.state.OOMKilled = oom && exit.code != 0
-	ctr.mu.Unlock()
-	s.recordExit(ctr)
-}
-
-// recordExit saves and reports the exit in state, and removes what the container leaves in the kernel.
-func (s *supervisor) recordExit(c *container) {
-	if err := c.save(); err != nil {
-		s.log.Printf("container %s: record its exit: %v", c.state.ID, err)
-	}
-	s.publish(c.snapshot())
-	close(c.ended)
-	s.destroy(c)
-	close(c.cleaned)
-}
-
-// remove kills a running container, waits for its end and removes it. It fails when the client disconnects first. An
-// unknown container is not an error.
-func (s *supervisor) remove(id string, gone <-chan struct{}) error {
-	container, err := s.find(id)
-	if errors.Is(err, shim.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if st := container.snapshot(); st.Running() {
-		if err := s.kill(id, shim.Kill{Signal: int(unix.SIGKILL)}); err != nil && !errors.Is(err, shim.ErrNotRunning) {
-			return err
+// idle returns an error if a container runs or starts.
+func (t *table) idle() error {
+	for _, c := range t.all() {
+		c.mu.Lock()
+		busy := c.starting || c.state.Running()
+		c.mu.Unlock()
+		if busy {
+			return fmt.Errorf("quit: container %s is running", c.state.ID)
 		}
-	}
-	s.upgradeLock.RUnlock() // so that this wait does not block an upgrade
-	ended := true
-	select {
-	case <-container.cleaned:
-	case <-gone:
-		ended = false
-	}
-	s.upgradeLock.RLock()
-	if !ended {
-		return fmt.Errorf("remove container %s: it was killed and has not ended", id)
-	}
-	s.mu.Lock()
-	delete(s.containers, id)
-	s.mu.Unlock()
-	if err := os.RemoveAll(container.dir); err != nil {
-		return fmt.Errorf("remove container directory: %w", err)
 	}
 	return nil
 }

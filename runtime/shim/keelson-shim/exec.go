@@ -7,49 +7,68 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
 	"keelson/runtime/shim"
+	"keelson/runtime/shim/process"
+	"keelson/runtime/shim/reaper"
+	"keelson/runtime/shim/streams"
 )
 
 // session is a process that runs in a container for one connection.
 type session struct {
-	id    string // of the container
-	pid   int
-	pidfd int
-	conn  *shim.Conn
-	ended chan struct{} // closed when the process may be reaped
+	id      string // of the container
+	conn    *shim.Conn
+	process *process.Process
+	ended   chan struct{} // closed when the process may be reaped
 }
 
-// exec serves one exec from its request to its exit. It does not hold upgradeLock while the process runs: an upgrade
-// hands the session over.
-func (s *supervisor) exec(conn caller, id string, e shim.Exec, files []*os.File) {
-	x, err := s.startExec(conn.Conn, id, e, files)
+// execs runs processes in containers. It does not hold gate while a process runs: an upgrade hands the sessions over.
+type execs struct {
+	table    *table
+	engine   *engine
+	tracers  *tracers
+	children *reaper.Reaper
+	watcher  *process.Watcher
+	gate     *sync.RWMutex
+	log      *log.Logger
+
+	mu       sync.Mutex
+	sessions map[*session]struct{}
+}
+
+// serve serves one exec from its request to its exit.
+func (e *execs) serve(conn caller, id string, exec shim.Exec, files []*os.File) {
+	x, err := e.start(conn.Conn, id, exec, files)
 	shim.CloseAll(files)
 	if err != nil {
-		s.fail(conn.Conn, err)
+		conn.fail(err)
 		return
 	}
 	conn.leave()
-	s.waitSession(x)
+	e.wait(x)
 }
 
-// startExec starts the process and sends the first reply. The caller holds upgradeLock.
-func (s *supervisor) startExec(conn *shim.Conn, id string, exec shim.Exec, files []*os.File) (*session, error) {
-	container, err := s.running(id)
+// start starts the process and sends the first reply. The caller holds gate.
+func (e *execs) start(conn *shim.Conn, id string, exec shim.Exec, files []*os.File) (*session, error) {
+	container, err := e.table.running(id)
 	if err != nil {
 		return nil, err
 	}
 	if container.snapshot().Hold || exec.Process == nil {
 		return nil, errors.New("exec: the container is a namespace holder, or the request has no process")
 	}
-	defer s.children.Begin()()
-	p := process(exec.Process)
+	defer e.children.Begin()()
+	p := processOf(exec.Process)
 	if exec.Process.Terminal {
 		if len(files) != 1 {
 			return nil, fmt.Errorf("exec with a terminal: %d descriptors, want 1", len(files))
@@ -62,34 +81,34 @@ func (s *supervisor) startExec(conn *shim.Conn, id string, exec shim.Exec, files
 			return nil, fmt.Errorf("exec in container %s: %w", id, err)
 		}
 	}
-	pid, err := s.enter(container, p)
+	pid, err := e.enter(container, p)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
-	x := &session{id: id, pid: pid, conn: conn}
-	if err := s.registerSession(x); err != nil {
+	x, err := e.add(id, pid, conn)
+	if err != nil {
 		killChild(pid)
 		return nil, err
 	}
 	if err := reply(conn, shim.Started{PID: pid}); err != nil {
-		s.log.Printf("exec in container %s: %v", id, err) // waitSession sees the closed connection
+		e.log.Printf("exec in container %s: %v", id, err) // wait sees the closed connection
 	}
 	return x, nil
 }
 
 // enter starts a process in the container. libcontainer finds the namespaces by the pid of the first process; entering
 // keeps that pid from being reused.
-func (s *supervisor) enter(ctr *container, process *libcontainer.Process) (int, error) {
+func (e *execs) enter(ctr *container, process *libcontainer.Process) (int, error) {
 	ctr.entering.RLock()
 	defer ctr.entering.RUnlock()
 	if err := ctr.signal(0); err != nil {
 		return 0, err
 	}
-	lc, err := s.load(ctr)
+	lc, err := e.engine.load(ctr.state.ID)
 	if err != nil {
 		return 0, err
 	}
-	release, err := s.freezeTracers(ctr, pidNamespaceOf(ctr.snapshot().PID))
+	release, err := e.tracers.freeze(ctr, pidNamespaceOf(ctr.snapshot().PID))
 	if err != nil {
 		return 0, err
 	}
@@ -137,17 +156,6 @@ func (c *container) retryDuringExecve(f func() error) error {
 	}
 }
 
-// alive reports whether the first process has a running thread. Signal 0 cannot tell: it succeeds for a zombie.
-func (c *container) alive() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pidfd < 0 {
-		return false
-	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}, 0) // descriptors are small
-	return err != nil || n == 0
-}
-
 // enterLimit bounds waitEntering.
 const enterLimit = 2 * time.Second
 
@@ -182,7 +190,7 @@ func (c *container) connectExec(
 		use[i] = null
 		if err != nil && i == 0 {
 			// Without a null device an empty pipe serves as input; missing outputs are an error.
-			use[0], err = emptyInput()
+			use[0], err = streams.EmptyInput()
 			opened = append(opened, use[0])
 		}
 		if err != nil {
@@ -195,44 +203,40 @@ func (c *container) connectExec(
 	return opened, nil
 }
 
-// registerSession watches the session's process and adds the session to those that an upgrade hands over.
-func (s *supervisor) registerSession(x *session) error {
-	x.ended = make(chan struct{})
+// add watches a session's process, and adds the session to those that an upgrade hands over.
+func (e *execs) add(id string, pid int, conn *shim.Conn) (*session, error) {
+	x := &session{id: id, conn: conn, ended: make(chan struct{})}
 	var err error
-	if x.pidfd, err = s.watch(x.pid, func() { close(x.ended) }); err != nil {
-		return err
+	if x.process, err = e.watcher.Watch(pid, func() { close(x.ended) }); err != nil {
+		return nil, err
 	}
-	s.mu.Lock()
-	s.sessions[x] = struct{}{}
-	s.mu.Unlock()
-	return nil
+	e.mu.Lock()
+	e.sessions[x] = struct{}{}
+	e.mu.Unlock()
+	return x, nil
 }
 
-// waitSession waits for the exit of the process. If the client disconnects first, it kills the process.
-func (s *supervisor) waitSession(x *session) {
-	gone := s.clientClosed(x.conn)
+// all returns the sessions.
+func (e *execs) all() []*session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.sessions))
+}
+
+// wait waits for the exit of the process. If the client disconnects first, it kills the process.
+func (e *execs) wait(x *session) {
+	gone := clientClosed(x.conn)
 	select {
 	case <-x.ended:
 	case <-gone:
-		_ = unix.PidfdSendSignal(x.pidfd, unix.SIGKILL, nil, 0) // it may have ended by itself
+		_ = x.process.Signal(unix.SIGKILL) // it may have ended by itself
 		<-x.ended
 	}
-	s.upgradeLock.RLock()
-	defer s.upgradeLock.RUnlock()
-	e := s.reap(x.pid, x.pidfd)
-	_ = unix.Close(x.pidfd) // a pidfd has nothing to lose
-	s.mu.Lock()
-	delete(s.sessions, x)
-	s.mu.Unlock()
-	_ = reply(x.conn, shim.Exited{Code: e.code}) // the client may have disconnected
-}
-
-// clientClosed returns a channel that is closed when the client disconnects. Clients send nothing after their request.
-func (s *supervisor) clientClosed(conn *shim.Conn) <-chan struct{} {
-	gone := make(chan struct{})
-	go func() { // ends when the client closes the connection, or we do
-		defer close(gone)
-		_, _ = conn.Unix().Read(make([]byte, 1))
-	}()
-	return gone
+	e.gate.RLock()
+	defer e.gate.RUnlock()
+	exit := x.process.Reap()
+	e.mu.Lock()
+	delete(e.sessions, x)
+	e.mu.Unlock()
+	_ = reply(x.conn, shim.Exited{Code: exit.Code}) // the client may have disconnected
 }

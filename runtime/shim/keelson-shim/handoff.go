@@ -20,6 +20,7 @@ import (
 
 	"keelson/runtime/shim"
 	"keelson/runtime/shim/logfile"
+	"keelson/runtime/shim/streams"
 )
 
 // handoff is the state that an upgrade passes to the new program in the same process: numbers of open descriptors, and
@@ -81,18 +82,21 @@ func (s *supervisor) restoreHandoff(h *handoff) error {
 	for _, c := range h.Containers {
 		handed[c.ID] = c
 	}
-	err := s.eachState(func(ctr *container) error {
+	err := s.table.read(func(ctr *container) error {
 		io, ok := handed[ctr.state.ID]
 		if !ok {
 			return s.restore(ctr)
 		}
-		ctr.io = &stdio{
-			in: received(io.In, "stdin"),
-			out: [2]*os.File{
-				received(io.Out[0], "stdout"), received(io.Out[1], "stderr"),
-			},
+		output, err := s.openStreams(ctr)
+		if err != nil {
+			return err
 		}
-		return s.resumeOutput(ctr, io.Pending)
+		output.Restore(streams.State{
+			In:      received(io.In, "stdin"),
+			Out:     [2]*os.File{received(io.Out[0], "stdout"), received(io.Out[1], "stderr")},
+			Pending: io.Pending,
+		})
+		return s.resume(ctr)
 	})
 	if err != nil {
 		return err
@@ -103,8 +107,8 @@ func (s *supervisor) restoreHandoff(h *handoff) error {
 		if err != nil {
 			return fmt.Errorf("take over exec: %w", err)
 		}
-		x := &session{id: e.ID, pid: e.PID, conn: shim.NewConn(uc)}
-		if err := s.registerSession(x); err != nil {
+		x, err := s.execs.add(e.ID, e.PID, shim.NewConn(uc))
+		if err != nil {
 			return err
 		}
 		h.adopted = append(h.adopted, x)
@@ -117,28 +121,32 @@ func received(fd int, name string) *os.File {
 		return nil
 	}
 	unix.CloseOnExec(fd)
-	return rawFile(fd, name)
+	return streams.RawFile(fd, name)
 }
 
-// resumeOutput connects a running container's streams to its log again, and watches for its exit.
-func (s *supervisor) resumeOutput(ctr *container, pending [2][]byte) error {
-	log, err := logfile.Open(ctr.state.LogPath, s.logPolicy())
+// openStreams opens the log of a running container again, for streams that are still to be opened.
+func (s *supervisor) openStreams(ctr *container) (*streams.Streams, error) {
+	log, err := logfile.Open(ctr.state.LogPath, s.settings.logPolicy())
 	if err != nil {
 		// The log directory may have been removed. The container keeps running without a log.
 		s.log.Printf("container %s: %v", ctr.state.ID, err)
-		if log, err = logfile.Open("", s.logPolicy()); err != nil {
-			return err
+		if log, err = logfile.Open("", s.settings.logPolicy()); err != nil {
+			return nil, err
 		}
 	}
-	log.Restore(pending)
-	ctr.io.log = log
-	if err := s.watchOutput(ctr); err != nil {
+	ctr.io = s.output.New(ctr.dir, log)
+	return ctr.io, nil
+}
+
+// resume copies a running container's output again, and watches for its exit.
+func (s *supervisor) resume(ctr *container) error {
+	if err := ctr.io.Start(); err != nil {
 		return err
 	}
 	return s.watchExit(ctr)
 }
 
-// upgrade executes the new program in this process. It first waits, by upgradeLock, until no exit is being handled and
+// upgrade executes the new program in this process. It first waits, by gate, until no exit is being handled and
 // every accepted call is answered. If the execution fails, this program continues.
 func (s *supervisor) upgrade(conn caller, req shim.Request) {
 	var u shim.Upgrade
@@ -148,17 +156,17 @@ func (s *supervisor) upgrade(conn caller, req shim.Request) {
 		program, err = sealed(u.Path)
 	}
 	if err != nil {
-		s.fail(conn.Conn, fmt.Errorf("upgrade: %w", err))
+		conn.fail(fmt.Errorf("upgrade: %w", err))
 		return
 	}
 	defer func() { _ = program.Close() }()
 	conn.leave()
-	s.upgradeLock.Lock()
-	defer s.upgradeLock.Unlock()
+	s.gate.Lock()
+	defer s.gate.Unlock()
 	h, err := s.writeHandoff()
 	defer h.abandon()
 	if err != nil {
-		s.fail(conn.Conn, fmt.Errorf("upgrade: %w", err))
+		conn.fail(fmt.Errorf("upgrade: %w", err))
 		return
 	}
 	if err := reply(conn.Conn, nil); err != nil {
@@ -179,33 +187,35 @@ func sealed(path string) (*os.File, error) {
 	return clone(f)
 }
 
-// writeHandoff writes the handoff and makes its descriptors inheritable. The caller holds upgradeLock for writing, and
+// writeHandoff writes the handoff and makes its descriptors inheritable. The caller holds gate for writing, and
 // calls abandon on the handoff, which is never nil, if this program continues.
 func (s *supervisor) writeHandoff() (*handoff, error) {
 	h := &handoff{Listener: fdNumber(s.listener), Lock: fdNumber(s.lock)}
 	h.keep = []int{h.Listener, h.Lock}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.containers {
-		if c.io == nil || c.io.log == nil {
+	for _, c := range s.table.all() {
+		if c.io == nil {
+			continue
+		}
+		state, open := c.io.State()
+		if !open {
 			continue
 		}
 		io := handoffIO{
 			ID:      c.state.ID,
-			In:      fdNumber(c.io.in),
-			Out:     [2]int{fdNumber(c.io.out[0]), fdNumber(c.io.out[1])},
-			Pending: c.io.log.Pending(),
+			In:      fdNumber(state.In),
+			Out:     [2]int{fdNumber(state.Out[0]), fdNumber(state.Out[1])},
+			Pending: state.Pending,
 		}
 		h.Containers = append(h.Containers, io)
 		h.keep = append(h.keep, io.In, io.Out[0], io.Out[1])
 	}
-	for x := range s.sessions {
+	for _, x := range s.execs.all() {
 		f, err := x.conn.Unix().File()
 		if err != nil {
 			return h, err
 		}
 		h.files = append(h.files, f)
-		h.Sessions = append(h.Sessions, handoffExec{ID: x.id, PID: x.pid, Conn: fdNumber(f)})
+		h.Sessions = append(h.Sessions, handoffExec{ID: x.id, PID: x.process.PID(), Conn: fdNumber(f)})
 		h.keep = append(h.keep, fdNumber(f))
 	}
 	fd, err := unix.MemfdCreate("handoff", unix.MFD_CLOEXEC)

@@ -27,7 +27,7 @@ const holdLimit = 10 * time.Second
 
 // hold starts a process that keeps a PID namespace alive. It is listed as a container without program, log and cgroup.
 func (s *supervisor) hold(id string, h shim.Hold) (*container, error) {
-	c, err := s.reserve(id)
+	c, err := s.table.reserve(id)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (s *supervisor) hold(id string, h shim.Hold) (*container, error) {
 		Started: time.Now(),
 		Hold:    true,
 	}
-	if c.state.PID, err = s.startHolder(h); err != nil {
+	if c.state.PID, err = startHolder(filepath.Join(s.dir, shim.EmptyDir), h); err != nil {
 		s.discard(c)
 		return nil, fmt.Errorf("start namespace holder: %w", err)
 	}
@@ -56,8 +56,9 @@ func killChild(pid int) {
 	_, _ = unix.Wait4(pid, nil, 0, nil)
 }
 
-// startHolder starts a holder and waits until it has given up everything that a container could misuse (see hold.c).
-func (s *supervisor) startHolder(h shim.Hold) (int, error) {
+// startHolder starts a holder in dir and waits until it has given up everything that a container could misuse (see
+// hold.c).
+func startHolder(dir string, h shim.Hold) (int, error) {
 	var files []*os.File
 	defer func() { shim.CloseAll(files) }()
 	open := func(f *os.File, err error) (*os.File, error) {
@@ -88,7 +89,7 @@ func (s *supervisor) startHolder(h shim.Hold) (int, error) {
 		give = append(give, ns.Fd())
 	}
 	first, err := syscall.ForkExec("/proc/self/exe", []string{h.Name}, &syscall.ProcAttr{
-		Dir:   filepath.Join(s.dir, shim.EmptyDir),
+		Dir:   dir,
 		Env:   []string{"_KEELSON_HOLD=" + strconv.Itoa(len(h.Namespaces))},
 		Files: give,
 		Sys:   &syscall.SysProcAttr{Setsid: true},

@@ -92,16 +92,6 @@ func openNull(pid int) (*os.File, error) {
 	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(at), os.O_RDWR, 0)
 }
 
-// emptyInput returns a pipe without a writer, the standard input of a process where there is no null device.
-func emptyInput() (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	_ = w.Close() // nothing was written
-	return r, nil
-}
-
 // ownDev reports whether libcontainer makes the container's /dev. Then it also replaces the host's null device on the
 // standard input of a starting container by the container's.
 func ownDev(spec *specs.Spec) bool {

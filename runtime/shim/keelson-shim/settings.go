@@ -9,35 +9,69 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"sync"
 
 	"keelson/lib/logrotate"
 	"keelson/runtime/shim"
 )
 
-// loadSettings reads the settings of an earlier supervisor. Without them the defaults apply until the runtime calls
-// configure.
-func (s *supervisor) loadSettings() {
-	raw, err := os.ReadFile(filepath.Join(s.dir, shim.SettingsName))
-	if errors.Is(err, os.ErrNotExist) {
-		return
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &s.settings)
-	}
-	if err == nil {
-		err = s.settings.Logs.Complete().Validate()
-	}
-	if err != nil {
-		s.settings = shim.Settings{}
-		s.log.Printf("read settings, using the defaults: %v", err)
-	}
+// settings are what the runtime configures, which a later supervisor of the directory finds again.
+type settings struct {
+	path string
+
+	mu    sync.Mutex
+	value shim.Settings
 }
 
-func (s *supervisor) logPolicy() logrotate.Policy {
+// load reads the settings of an earlier supervisor. Without them, and with an error, the defaults apply until the
+// runtime configures others.
+func (s *settings) load() error {
+	raw, err := os.ReadFile(s.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var found shim.Settings
+	if err == nil {
+		err = json.Unmarshal(raw, &found)
+	}
+	if err == nil {
+		err = found.Logs.Complete().Validate()
+	}
+	if err != nil {
+		return fmt.Errorf("read settings, using the defaults: %w", err)
+	}
+	s.value = found
+	return nil
+}
+
+func (s *settings) logPolicy() logrotate.Policy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settings.Logs.Complete()
+	return s.value.Logs.Complete()
+}
+
+// set changes the settings, and reports whether they were others.
+func (s *settings) set(next shim.Settings) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.value != next
+	s.value = next
+	return changed
+}
+
+// save writes the settings.
+func (s *settings) save(value shim.Settings) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode settings: %w", err)
+	}
+	if err := os.WriteFile(s.path+".tmp", raw, 0o600); err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
+	if err := os.Rename(s.path+".tmp", s.path); err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
+	return nil
 }
 
 // configure changes the settings, also for running containers. The file is written only after a change.
@@ -46,36 +80,13 @@ func (s *supervisor) configure(_ string, next shim.Settings) error {
 	if err := next.Logs.Validate(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	same := s.settings == next
-	s.settings = next
-	running := make([]*container, 0, len(s.containers))
-	for _, c := range s.containers {
-		if c.io != nil {
-			running = append(running, c)
-		}
-	}
-	s.mu.Unlock()
-	if same {
+	if !s.settings.set(next) {
 		return nil
 	}
-	for _, c := range running {
-		c.io.mu.Lock()
-		if c.io.log != nil {
-			c.io.log.SetPolicy(next.Logs)
+	for _, c := range s.table.all() {
+		if c.io != nil {
+			c.io.SetPolicy(next.Logs)
 		}
-		c.io.mu.Unlock()
 	}
-	raw, err := json.Marshal(next)
-	if err != nil {
-		return fmt.Errorf("encode settings: %w", err)
-	}
-	path := filepath.Join(s.dir, shim.SettingsName)
-	if err := os.WriteFile(path+".tmp", raw, 0o600); err != nil {
-		return fmt.Errorf("write settings: %w", err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return fmt.Errorf("write settings: %w", err)
-	}
-	return nil
+	return s.settings.save(next)
 }

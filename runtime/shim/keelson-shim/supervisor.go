@@ -7,34 +7,26 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"keelson/runtime/shim"
+	"keelson/runtime/shim/epoll"
+	"keelson/runtime/shim/process"
 	"keelson/runtime/shim/reaper"
+	"keelson/runtime/shim/streams"
 )
 
-const (
-	// requestLimit and replyLimit bound the time in which a client sends its request and reads a reply. Meanwhile it
-	// blocks upgrades.
-	requestLimit = 10 * time.Second
-	replyLimit   = 10 * time.Second
-	// acceptPause is the pause after a failed accept.
-	acceptPause = 10 * time.Millisecond
-)
-
-// supervisor owns the node's containers.
+// supervisor owns the node's containers: it has the parts, and what happens to a container as a whole.
 type supervisor struct {
 	dir      string
 	boot     string
@@ -42,29 +34,73 @@ type supervisor struct {
 	log      *log.Logger
 	listener *os.File // a listening socket that never blocks
 	lock     *os.File
-	exits    *loop
-	output   *loop
-	children *reaper.Reaper
-	buffers  sync.Pool    // of *[readSize]byte
-	queued   atomic.Int64 // bytes that attached clients have not read yet
 	quit     chan struct{}
 
-	// upgradeLock is held for reading while a call or an exit is handled. An upgrade takes it for writing: then nothing
-	// is in progress.
-	upgradeLock sync.RWMutex
+	// gate is held for reading while a call or an exit is handled. An upgrade takes it for writing: then nothing is in
+	// progress.
+	gate *sync.RWMutex
 
-	// freezeMu is held while containers are frozen; see freezeTracers.
-	freezeMu sync.Mutex
+	exits    *epoll.Loop // of exits and connections
+	copies   *epoll.Loop // of output
+	children *reaper.Reaper
+	watcher  *process.Watcher
+	output   *streams.Copier
+	table    *table
+	engine   *engine
+	tracers  *tracers
+	execs    *execs
+	feed     *feed
+	settings *settings
+}
 
-	// converting is held while libcontainer's list of default devices is another; see convert.
-	converting sync.Mutex
-
-	mu          sync.Mutex
-	settings    shim.Settings
-	containers  map[string]*container
-	pidnsLocks  map[uint64]*pidnsLock // by PID namespace
-	sessions    map[*session]struct{}
-	subscribers map[chan shim.State]struct{} // one channel per Subscribe call
+// newSupervisor makes the parts. It takes over nothing.
+func newSupervisor(dir string, log *log.Logger) (*supervisor, error) {
+	gate := &sync.RWMutex{}
+	exits, err := epoll.New(gate)
+	if err != nil {
+		return nil, err
+	}
+	copies, err := epoll.New(gate)
+	if err != nil {
+		return nil, err
+	}
+	children := reaper.New()
+	watcher := process.New(children, exits)
+	all := &table{dir: dir, log: log, byID: map[string]*container{}}
+	engine := &engine{dir: filepath.Join(dir, "libcontainer"), log: log}
+	tracers := &tracers{
+		table:    all,
+		engine:   engine,
+		children: children,
+		log:      log,
+		locks:    map[uint64]*pidnsLock{},
+	}
+	return &supervisor{
+		dir:      dir,
+		log:      log,
+		quit:     make(chan struct{}),
+		gate:     gate,
+		exits:    exits,
+		copies:   copies,
+		children: children,
+		watcher:  watcher,
+		output:   streams.NewCopier(copies, log),
+		table:    all,
+		engine:   engine,
+		tracers:  tracers,
+		execs: &execs{
+			table:    all,
+			engine:   engine,
+			tracers:  tracers,
+			children: children,
+			watcher:  watcher,
+			gate:     gate,
+			log:      log,
+			sessions: map[*session]struct{}{},
+		},
+		feed:     &feed{subscribers: map[chan shim.State]struct{}{}},
+		settings: &settings{path: filepath.Join(dir, shim.SettingsName)},
+	}, nil
 }
 
 // supervise runs the supervisor. args is empty, or names the descriptor of the handoff of an upgrade.
@@ -86,16 +122,9 @@ func supervise(dir string, args []string) error {
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
 		return fmt.Errorf("set environment: %w", err)
 	}
-	s := &supervisor{
-		dir:         dir,
-		log:         log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds),
-		quit:        make(chan struct{}),
-		children:    reaper.New(),
-		buffers:     sync.Pool{New: func() any { return new([readSize]byte) }},
-		containers:  map[string]*container{},
-		pidnsLocks:  map[uint64]*pidnsLock{},
-		sessions:    map[*session]struct{}{},
-		subscribers: map[chan shim.State]struct{}{},
+	s, err := newSupervisor(dir, log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds))
+	if err != nil {
+		return err
 	}
 	if err := s.open(handoff); err != nil {
 		return err
@@ -159,12 +188,8 @@ func (s *supervisor) open(h *handoff) error {
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
-	s.loadSettings()
-	if s.exits, err = newLoop(&s.upgradeLock); err != nil {
-		return err
-	}
-	if s.output, err = newLoop(&s.upgradeLock); err != nil {
-		return err
+	if err := s.settings.load(); err != nil {
+		s.log.Print(err)
 	}
 	if h != nil {
 		return s.restoreHandoff(h)
@@ -172,7 +197,7 @@ func (s *supervisor) open(h *handoff) error {
 	if s.lock, err = lockDir(s.dir); err != nil {
 		return err
 	}
-	if s.listener, err = s.listen(); err != nil {
+	if s.listener, err = listen(s.dir); err != nil {
 		return err
 	}
 	return s.recover()
@@ -191,13 +216,13 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func (s *supervisor) listen() (*os.File, error) {
-	path := filepath.Join(s.dir, shim.SocketName)
+func listen(dir string) (*os.File, error) {
+	path := filepath.Join(dir, shim.SocketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale socket: %w", err)
 	}
 	var unixListener *net.UnixListener
-	err := shim.WithSocket(s.dir, func(short string) error {
+	err := shim.WithSocket(dir, func(short string) error {
 		var err error
 		unixListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		return err
@@ -219,18 +244,24 @@ func (s *supervisor) listen() (*os.File, error) {
 
 // serve runs until Quit. It closes its standard output to tell its parent that it is listening.
 func (s *supervisor) serve(h *handoff) error {
-	if err := s.exits.add(fdNumber(s.listener), s.accept); err != nil {
+	calls := &server{
+		verbs:    s,
+		listener: fdNumber(s.listener),
+		gate:     s.gate,
+		log:      s.log,
+	}
+	if err := s.exits.Add(calls.listener, calls.accept); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
-	go func() { failed <- s.exits.run() }()  // ends with the process
-	go func() { failed <- s.output.run() }() // ends with the process
+	go func() { failed <- s.exits.Run() }()  // ends with the process
+	go func() { failed <- s.copies.Run() }() // ends with the process
 	if err := s.children.Run(); err != nil {
 		return err
 	}
 	if h != nil {
 		for _, x := range h.adopted {
-			go s.waitSession(x) // ends with the session's process, or its client
+			go s.execs.wait(x) // ends with the session's process, or its client
 		}
 	} else if _, err := fmt.Fprintln(os.Stdout, "ready"); err != nil {
 		return fmt.Errorf("report that the supervisor is ready: %w", err)
@@ -247,68 +278,7 @@ func (s *supervisor) serve(h *handoff) error {
 	}
 }
 
-// accept accepts one client and locks upgradeLock for reading until the client is answered. So an upgrade finds a
-// client either in the listener's queue, where the new program accepts it, or answered. It must not block on
-// upgradeLock, because the loop that calls it holds it; while an upgrade waits for the lock, clients stay in the queue.
-func (s *supervisor) accept() {
-	if !s.upgradeLock.TryRLock() {
-		return
-	}
-	fd, _, err := unix.Accept4(fdNumber(s.listener), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-	if err != nil {
-		s.upgradeLock.RUnlock()
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
-			s.log.Printf("accept: %v", err)
-			time.Sleep(acceptPause) // out of descriptors or memory; the client stays in the queue
-		}
-		return
-	}
-	go func() { // ends with the client's call
-		leave := sync.OnceFunc(s.upgradeLock.RUnlock)
-		defer leave()
-		uc, err := unixConn(fd)
-		if err == nil {
-			err = s.handle(caller{shim.NewConn(uc), leave})
-			_ = uc.Close()
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			s.log.Printf("connection: %v", err)
-		}
-	}()
-}
-
-// caller is a client connection that holds upgradeLock until leave, which may be called twice.
-type caller struct {
-	*shim.Conn
-	leave func()
-}
-
-// unixConn makes a connection of a descriptor, and owns it from then on.
-func unixConn(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "connection")
-	defer func() { _ = f.Close() }() // FileConn duplicates it
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		_ = c.Close() // nothing was sent
-		return nil, fmt.Errorf("it is a %T", c)
-	}
-	return uc, nil
-}
-
-// publish sends an exit to the subscribers. A slow one is disconnected; it subscribes again.
-func (s *supervisor) publish(st shim.State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ch := range s.subscribers {
-		select {
-		case ch <- st:
-		default:
-			delete(s.subscribers, ch)
-			close(ch)
-		}
-	}
+func bootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(raw)), err
 }

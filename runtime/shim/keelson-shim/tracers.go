@@ -8,15 +8,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/shim/reaper"
 )
 
 // A process that enters a container joins the PID namespace while it still has the host's root directory and all
@@ -33,48 +36,62 @@ func canTrace(p *specs.Process) bool {
 	return p.Capabilities != nil && slices.Contains(p.Capabilities.Bounding, "CAP_SYS_PTRACE")
 }
 
-// freezeTracers freezes the other tracers in the PID namespace ns before a process of container ctr enters it; release
+// tracers keeps containers that may trace processes away from those that enter their PID namespaces.
+type tracers struct {
+	table    *table
+	engine   *engine
+	children *reaper.Reaper
+	log      *log.Logger
+
+	// freezing is held while containers are frozen: two starts that freeze each other's containers would deadlock.
+	freezing sync.Mutex
+
+	mu    sync.Mutex
+	locks map[uint64]*pidnsLock // by PID namespace
+}
+
+// freeze freezes the other tracers in the PID namespace ns before a process of container ctr enters it; release
 // thaws them. If ctr is a tracer that starts, it also waits until no process is entering ns, and blocks others until
 // release, when ctr is among the tracers.
-func (s *supervisor) freezeTracers(ctr *container, ns uint64) (release func(), err error) {
+func (t *tracers) freeze(ctr *container, ns uint64) (release func(), err error) {
 	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") {
 		return func() {}, nil
 	}
 	traces := ctr.becomesTracer()
-	leave, err := s.lockPIDNamespace(ns, traces)
+	leave, err := t.lock(ns, traces)
 	if err != nil {
 		return nil, err
 	}
-	freezes := len(s.tracers(ctr, ns)) > 0
+	freezes := len(t.others(ctr, ns)) > 0
 	if !freezes && !traces {
 		return leave, nil
 	}
 	if freezes {
-		s.freezeMu.Lock() // two starts that freeze each other's containers would deadlock
+		t.freezing.Lock()
 	}
-	began := s.children.Now()
+	began := t.children.Now()
 	var frozen []*container
-	watchdog := time.AfterFunc(traceLimit, func() { s.children.KillUnowned(began) }) // the frozen containers wait
+	watchdog := time.AfterFunc(traceLimit, func() { t.children.KillUnowned(began) }) // the frozen containers wait
 	release = func() {
 		watchdog.Stop()
-		for _, t := range frozen {
-			if err := s.freeze(t, cgroups.Thawed); err != nil && t.signal(0) == nil {
-				s.log.Printf("container %s: %v", t.state.ID, err)
+		for _, c := range frozen {
+			if err := t.engine.freeze(c.state.ID, cgroups.Thawed); err != nil && c.signal(0) == nil {
+				t.log.Printf("container %s: %v", c.state.ID, err)
 			}
 		}
 		if freezes {
-			s.freezeMu.Unlock()
+			t.freezing.Unlock()
 		}
 		leave()
 	}
 	if !freezes {
 		return release, nil
 	}
-	for _, t := range s.tracers(ctr, ns) {
-		frozen = append(frozen, t) // thaw it even if freezing fails half way
-		if err := s.freeze(t, cgroups.Frozen); err != nil && t.signal(0) == nil {
+	for _, c := range t.others(ctr, ns) {
+		frozen = append(frozen, c) // thaw it even if freezing fails half way
+		if err := t.engine.freeze(c.state.ID, cgroups.Frozen); err != nil && c.signal(0) == nil {
 			release()
-			return nil, fmt.Errorf("freeze container %s, which may trace processes: %w", t.state.ID, err)
+			return nil, fmt.Errorf("freeze container %s, which may trace processes: %w", c.state.ID, err)
 		}
 	}
 	return release, nil
@@ -96,22 +113,22 @@ type pidnsLock struct {
 
 const pidnsLockUnits = 1 << 30
 
-// lockPIDNamespace locks the pidnsLock of ns; starter: for a tracer that starts. That waits for traceLimit at most:
+// lock locks the pidnsLock of ns; starter: for a tracer that starts. That waits for traceLimit at most:
 // what blocks it is in its own pod.
-func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), err error) {
-	s.mu.Lock()
-	d := s.pidnsLocks[ns]
+func (t *tracers) lock(ns uint64, starter bool) (leave func(), err error) {
+	t.mu.Lock()
+	d := t.locks[ns]
 	if d == nil {
 		d = &pidnsLock{Weighted: semaphore.NewWeighted(pidnsLockUnits)}
-		s.pidnsLocks[ns] = d
+		t.locks[ns] = d
 	}
 	d.users++
-	s.mu.Unlock()
+	t.mu.Unlock()
 	forget := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		if d.users--; d.users == 0 {
-			delete(s.pidnsLocks, ns)
+			delete(t.locks, ns)
 		}
 	}
 	ctx := context.Background()
@@ -133,36 +150,21 @@ func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), er
 	}, nil
 }
 
-// tracers returns the other running containers in the PID namespace ns that may trace processes.
-func (s *supervisor) tracers(c *container, ns uint64) []*container {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// others returns the other running containers in the PID namespace ns that may trace processes.
+func (t *tracers) others(ctr *container, ns uint64) []*container {
 	var out []*container
-	for _, t := range s.containers {
-		t.mu.Lock()
-		st := t.state
-		starting := t.starting
-		t.mu.Unlock()
+	for _, c := range t.table.all() {
+		c.mu.Lock()
+		st := c.state
+		starting := c.starting
+		c.mu.Unlock()
 		// Of two containers in one namespace at least one has SharedPID.
-		if t != c && !st.Hold && !starting && st.Running() && st.Tracer && (st.SharedPID || c.state.SharedPID) &&
+		if c != ctr && !st.Hold && !starting && st.Running() && st.Tracer && (st.SharedPID || ctr.state.SharedPID) &&
 			pidNamespaceOf(st.PID) == ns {
-			out = append(out, t)
+			out = append(out, c)
 		}
 	}
 	return out
-}
-
-func (s *supervisor) freeze(c *container, to cgroups.FreezerState) error {
-	lc, err := s.load(c)
-	if err != nil {
-		return err
-	}
-	config := lc.Config()
-	m, err := manager.New(config.Cgroups)
-	if err != nil {
-		return fmt.Errorf("freezer: %w", err)
-	}
-	return m.Freeze(to)
 }
 
 // pidNamespaceOf returns the inode of a process's PID namespace; 0 when the process is gone.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build linux && cgo
+//go:build linux
 
-package main
+// Package epoll waits for descriptors. The supervisor (keelson-shim) has two loops: one for exits and connections, and
+// one that copies output to logs, so that a slow disk does not delay exits. It knows nothing about what is read.
+package epoll
 
 import (
 	"errors"
@@ -12,27 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is an epoll loop: one goroutine calls the handlers of readable descriptors. The supervisor has two: one for
-// exits and connections, and one that copies output to logs, so that a slow disk does not delay exits.
-type loop struct {
+// Loop is one goroutine that calls the handlers of readable descriptors.
+type Loop struct {
 	ep int
-	// upgradeLock is held for reading while handlers run.
-	upgradeLock *sync.RWMutex
+	// gate is held for reading while handlers run.
+	gate *sync.RWMutex
 
 	mu       sync.Mutex
 	handlers map[int]func()
 }
 
-func newLoop(upgradeLock *sync.RWMutex) (*loop, error) {
+// New returns a loop whose handlers hold gate for reading: who takes it for writing finds none running.
+func New(gate *sync.RWMutex) (*Loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
-	return &loop{ep: ep, upgradeLock: upgradeLock, handlers: map[int]func(){}}, nil
+	return &Loop{ep: ep, gate: gate, handlers: map[int]func(){}}, nil
 }
 
-// add calls h whenever fd is readable or hung up, until remove.
-func (l *loop) add(fd int, h func()) error {
+// Add calls h whenever fd is readable or hung up, until Remove.
+func (l *Loop) Add(fd int, h func()) error {
 	l.mu.Lock()
 	l.handlers[fd] = h
 	l.mu.Unlock()
@@ -46,8 +48,8 @@ func (l *loop) add(fd int, h func()) error {
 	return nil
 }
 
-// remove must be called before fd is closed. It does not wait for a running handler.
-func (l *loop) remove(fd int) {
+// Remove must be called before fd is closed. It does not wait for a running handler.
+func (l *Loop) Remove(fd int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.handlers[fd]; !ok {
@@ -57,8 +59,8 @@ func (l *loop) remove(fd int) {
 	_ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil) // it cannot fail for a descriptor that was added
 }
 
-// run serves until the process ends.
-func (l *loop) run() error {
+// Run serves until the process ends.
+func (l *Loop) Run() error {
 	events := make([]unix.EpollEvent, 64)
 	for {
 		n, err := unix.EpollWait(l.ep, events, -1)
@@ -68,7 +70,7 @@ func (l *loop) run() error {
 		if err != nil {
 			return fmt.Errorf("wait for events: %w", err)
 		}
-		l.upgradeLock.RLock()
+		l.gate.RLock()
 		for _, e := range events[:n] {
 			l.mu.Lock()
 			h := l.handlers[int(e.Fd)]
@@ -77,6 +79,6 @@ func (l *loop) run() error {
 				h()
 			}
 		}
-		l.upgradeLock.RUnlock()
+		l.gate.RUnlock()
 	}
 }
