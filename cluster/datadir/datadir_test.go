@@ -23,5 +23,11 @@ func TestDataDirThatIsAFile(t *testing.T) {
 		if _, err := Dir(dir).Running(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("process of %s: got %v, want %q", dir, err, want)
 		}
+		if err := Dir(dir).Started(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("started %s: got %v, want %q", dir, err, want)
+		}
+		if _, err := ReadKubeconfig(Dir(dir), ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("kubeconfig of %s: got %v, want %q", dir, err, want)
+		}
 	}
 }

@@ -42,7 +42,7 @@ func kubeconfigError(dir Dir, named string, opening, err error) error {
 	switch {
 	case errors.Is(opening, fs.ErrPermission):
 		return Unreadable(opening)
-	case named == "" && errors.Is(opening, fs.ErrNotExist):
+	case named == "" && (errors.Is(opening, fs.ErrNotExist) || errors.Is(opening, syscall.ENOTDIR)):
 		return NoCluster(dir)
 	case named == "":
 		named = dir.Kubeconfig()
@@ -52,8 +52,11 @@ func kubeconfigError(dir Dir, named string, opening, err error) error {
 	return fmt.Errorf("%s cannot be read as a kubeconfig: %w", named, err)
 }
 
-// NoCluster says that no cluster was ever started in the directory.
+// NoCluster says that no cluster was ever started in the directory, or that it is none and cannot become one.
 func NoCluster(dir Dir) error {
+	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, syscall.ENOTDIR) {
+		return notADirectory(string(dir), err)
+	}
 	return fmt.Errorf("no cluster in %s (start one with `keelson up --data-dir %s`)", dir, dir)
 }
 
