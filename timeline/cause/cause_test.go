@@ -180,10 +180,12 @@ func TestNamespace(t *testing.T) {
 		conditions: [{type: NamespaceDeletionDiscoveryFailure, status: "True", reason: DiscoveryFailed, message: a.b/v1 stale}, {type: NamespaceContentRemaining, status: "True", message: pods. has 1}]}}`)
 	says(t, "held", Namespace(going, []Remaining{
 		{Resource: "configmaps", Name: "a", Finalizers: []string{"x/hold"}},
+		{Resource: "configmaps", Name: "b"},
 		{Resource: "pods", Name: "p"},
 	}),
 		"Terminating", "a.b/v1 stale", "kubectl get apiservices", "the finalizer x/hold holds configmaps/a",
-		"on their way out: pods/p")
+		"on their way out: configmaps/b", "its pods have not ended yet: p",
+		"`keelson why -n old pod/p` says what a pod waits for")
 	says(t, "not listed", Namespace(going, nil), "its controller found: pods. has 1")
 	says(t, "in use", Namespace(object[corev1.Namespace](t, `{metadata: {name: a}, status: {phase: Active}}`), nil),
 		"Active", "nobody deletes it")
@@ -213,11 +215,32 @@ func TestNode(t *testing.T) {
 		Node(object[corev1.Node](t,
 			`{metadata: {name: n1}, spec: {unschedulable: true, taints: [{key: a, effect: NoExecute}]}, status: {conditions: [{type: Ready, status: "True"},
 		{type: DiskPressure, status: "True", reason: Full}]}}`), nil, now), "n1   Ready", "kubectl uncordon n1",
+		"kubectl taint node n1 a:NoExecute-", "keelson up --eviction-hard 'nodefs.available<5%,",
 		"a:NoExecute: pods that do not tolerate it are evicted", "DiskPressure")
 	says(t, "sick",
 		Node(object[corev1.Node](t,
 			`{metadata: {name: n1}, status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: network}]}}`),
 			nil, now), "KubeletNotReady: network")
+}
+
+// TestPressure: each pressure names a command; taints that controllers remove do not.
+func TestPressure(t *testing.T) {
+	for pressure, want := range map[string]string{
+		"DiskPressure":   "keelson image ls",
+		"MemoryPressure": "kubectl top pods -A --sort-by=memory",
+		"PIDPressure":    "ps -eo ppid=",
+	} {
+		node := object[corev1.Node](t, `{metadata: {name: n1}, spec: {taints: [{key: node.kubernetes.io/pressure,
+		effect: NoSchedule}]}, status: {conditions: [{type: `+pressure+`, status: "True"}]}}`)
+		answer := Node(node, nil, time.Now())
+		if len(answer.Next) != 1 || !strings.Contains(answer.Next[0], want) {
+			t.Errorf("%s: next %q, want only %q", pressure, answer.Next, want)
+		}
+	}
+	well := object[corev1.Node](t, `{metadata: {name: n1}, status: {conditions: [{type: Ready, status: "True"}, {type: DiskPressure, status: "False"}]}}`)
+	if answer := Node(well, nil, time.Now()); len(answer.Next) > 0 {
+		t.Errorf("a node without pressure: next %q", answer.Next)
+	}
 }
 
 func TestIngress(t *testing.T) {

@@ -33,12 +33,15 @@ func Namespace(namespace *corev1.Namespace, left []Remaining) *Answer {
 		}
 	}
 	held := map[string][]string{}
-	var order, leaving []string
+	var order, leaving, pods []string
 	for _, r := range left {
 		name := r.Resource + "/" + r.Name
-		if len(r.Finalizers) == 0 {
+		switch {
+		case len(r.Finalizers) > 0:
+		case r.Resource == "pods": // the others wait for them
+			pods = append(pods, r.Name)
+		default:
 			leaving = append(leaving, name)
-			continue
 		}
 		for _, f := range r.Finalizers {
 			if held[f] == nil {
@@ -50,6 +53,10 @@ func Namespace(namespace *corev1.Namespace, left []Remaining) *Answer {
 	slices.Sort(order)
 	for _, f := range order {
 		answer.because("the finalizer %s holds %s", f, some(held[f]))
+	}
+	if len(pods) > 0 {
+		answer.because("its pods have not ended yet: %s", some(pods))
+		answer.do("`keelson why -n %s pod/%s` says what a pod waits for", namespace.Name, pods[0])
 	}
 	if len(leaving) > 0 {
 		answer.because("without a finalizer, on their way out: %s", some(leaving))

@@ -3,6 +3,7 @@
 package cause
 
 import (
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,6 +28,7 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 			ready = c
 		case c.Status == corev1.ConditionTrue:
 			answer.because("%s since %s: %s", c.Type, clock(c.LastTransitionTime.Time), said(c.Reason, c.Message))
+			relief(answer, c.Type)
 		}
 	}
 	switch {
@@ -51,8 +53,12 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 			"exec and packets")
 	}
 	for _, t := range node.Spec.Taints {
-		if t.Key == fakeTaint {
+		switch {
+		case t.Key == fakeTaint:
 			answer.do("a pod may go there in name only with spec.tolerations: [{key: %s, operator: Exists}]", fakeTaint)
+		case !strings.HasPrefix(t.Key, "node."): // controllers remove those: node.kubernetes.io/not-ready and the like
+			answer.do("`kubectl taint node %s %s:%s-` removes the taint, or give the pods a toleration", node.Name, t.Key,
+				t.Effect)
 		}
 		if t.Key != corev1.TaintNodeUnschedulable {
 			answer.because("it has the taint %s: pods that do not tolerate it %s", t.ToString(), effect(t.Effect))
@@ -65,6 +71,19 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 		answer.because("nothing is wrong that its kubelet tells")
 	}
 	return answer
+}
+
+// relief says what ends a pressure that the kubelet reports.
+func relief(answer *Answer, pressure corev1.NodeConditionType) {
+	switch pressure {
+	case corev1.NodeDiskPressure:
+		answer.do("free space on that machine (`df -h`, `keelson image ls`), or lower the kubelet's thresholds: " +
+			"`keelson up --eviction-hard 'nodefs.available<5%%,imagefs.available<5%%'`")
+	case corev1.NodeMemoryPressure:
+		answer.do("find what uses the memory: `kubectl top pods -A --sort-by=memory`")
+	case corev1.NodePIDPressure:
+		answer.do("find what has so many processes on that machine: `ps -eo ppid= | sort | uniq -c | sort -n`")
+	}
 }
 
 func silent(
