@@ -89,6 +89,7 @@ var inside = map[string]map[string][]string{
 	},
 	"cluster": {
 		"datadir":     {},
+		"flags":       {},
 		"version":     {},
 		"storage":     {"datadir"},
 		"credentials": {"datadir", "storage", "version"},
@@ -98,7 +99,7 @@ var inside = map[string]map[string][]string{
 		"": {
 			"credentials", "datadir", "maintenance", "membership", "nodehost", "storage", "version",
 		},
-		"assets":      {"", "storage", "version"},
+		"assets":      {"", "flags", "storage", "version"},
 		"clustertest": {""},
 	},
 	"timeline": {

@@ -11,12 +11,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/cluster"
+	"keelson/cluster/flags"
 )
 
 // roleArgs are the flags of roles set in fl, as arguments for another process.
 func roleArgs(fl *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
-	(&cluster.Options{}).AddFlags(known)
+	flags.Add(known, (&cluster.Options{}).Rows())
 	var args []string
 	fl.Visit(func(flag *pflag.Flag) {
 		if known.Lookup(flag.Name) == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/cluster"
+	"keelson/cluster/flags"
 )
 
 // TestAbsoluteFiles: a cluster that leaves the directory it was started in still finds the files that were named from
@@ -18,7 +19,7 @@ func TestAbsoluteFiles(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
 	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-	(&cluster.Options{}).AddFlags(fl)
+	flags.Add(fl, (&cluster.Options{}).Rows())
 	if err := fl.Parse([]string{
 		"--encryption-provider-config=enc.yaml", "--audit-log-path=-", "--client-ca-file=/etc/ca.pem",
 		"--service-account-key-file=a.pub",

@@ -13,6 +13,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/flags"
 	"keelson/cluster/membership"
 )
 
@@ -246,7 +247,8 @@ func joinCommand(std Stdio) *cobra.Command {
 		dataDirVar(fl, (*string)(&cfg.DataDir))
 		fl.Lookup("data-dir").Usage = "directory that holds the node"
 		fl.BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
-		role.AddFlags(fl, &cfg)
+		flags.Add(fl, role.Rows(&cfg))
+		cfg.API.Flags = flags.Values(fl)
 		fl.StringVar(&joinRequest.Token, "token", "", "bootstrap `TOKEN`")
 		fl.StringSliceVar(&joinRequest.CAHashes, "ca-hash", nil,
 			"`sha256:HEX` of the public key of the cluster's authority")

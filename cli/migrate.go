@@ -13,13 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/flags"
 	"keelson/cluster/maintenance"
 	"keelson/cluster/storage"
+	"keelson/lib/option"
 )
 
 // acceptDataLossFlag adds the flag of commands that open the embedded store.
 func acceptDataLossFlag(c *cobra.Command, accept *bool) {
-	storage.AcceptDataLossFlag(c.Flags(), accept)
+	flags.Add(c.Flags(), []option.Row{storage.AcceptDataLossRow(accept)})
 }
 
 // etcdArgs are the flags as arguments for a process in another working directory.
@@ -66,7 +68,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 	}
 	dir := dataDirFlag(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "etcd or embedded")
-	etcdConfig.AddFlags(cmd.Flags())
+	flags.Add(cmd.Flags(), etcdConfig.Rows())
 	acceptDataLossFlag(cmd, &acceptLoss)
 	cmd.RunE = func(command *cobra.Command, _ []string) error {
 		if len(etcdConfig.Servers) == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/flags"
 )
 
 // roleCommands are the roles that can be processes of their own, from cluster's table.
@@ -30,7 +31,8 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	}
 	dataDirVar(cmd.Flags(), (*string)(&cfg.DataDir))
 	verboseFlags(cmd.Flags(), &cfg.Verbose)
-	role.AddFlags(cmd.Flags(), &cfg)
+	flags.Add(cmd.Flags(), role.Rows(&cfg))
+	cfg.API.Flags = flags.Values(cmd.Flags())
 	cmd.RunE = func(command *cobra.Command, _ []string) error {
 		if cfg.Scheduler.PrintCRD {
 			_, err := std.Out.Write(cluster.PolicyManifest())

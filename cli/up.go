@@ -16,6 +16,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/flags"
 	"keelson/cluster/storage"
 	"keelson/pki"
 )
@@ -84,14 +85,14 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "",
 		"use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
-	f.etcd.AddFlags(fl)
-	f.etcd.QuotaFlag(fl)
+	flags.Add(fl, append(f.etcd.Rows(), f.etcd.QuotaRow()))
 	acceptDataLossFlag(cmd, &f.acceptDataLoss)
 	fl.StringVar(&f.etcdListen, "etcd-listen", "",
 		"let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
-	f.options.AddFlags(fl)
+	flags.Add(fl, f.options.Rows())
+	f.options.API.Flags = flags.Values(fl)
 	fl.DurationVar(&f.certificateLife, "certificate-life", 0, "")
 	_ = fl.MarkHidden("certificate-life") // for tests of the renewal
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")

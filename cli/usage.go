@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
-	"keelson/lib/flaggroup"
+	"keelson/cluster/flags"
 )
 
 // helpCommand is `keelson help COMMAND`. Cobra's own prints the whole help about a word that is no command, and succeeds.
@@ -72,7 +72,7 @@ func usage(cmd *cobra.Command) error {
 			}
 		}
 	}
-	for _, g := range flaggroup.Split(cmd.LocalFlags(), cluster.FlagGroups) {
+	for _, g := range flags.Split(cmd.LocalFlags(), cluster.FlagGroups) {
 		title := strings.TrimSpace(g.Name + " flags")
 		fmt.Fprintf(&out, "\n%s:\n%s", strings.ToUpper(title[:1])+title[1:], g.Flags.FlagUsagesWrapped(width))
 	}

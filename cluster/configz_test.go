@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"keelson/cluster/flags"
 )
 
 // TestConfigz: what the flags said is what /configz tells, by Kubernetes' names; kubeadm's command lines are
@@ -65,7 +67,7 @@ func TestConfigz(t *testing.T) {
 			}
 			var cfg RoleConfig
 			fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-			r.AddFlags(fl, &cfg)
+			flags.Add(fl, r.Rows(&cfg))
 			if err := fl.Parse(strings.Fields(c.args)); err != nil {
 				t.Fatalf("%s: %v", c.role, err)
 			}

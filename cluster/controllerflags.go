@@ -10,62 +10,66 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
-	"keelson/lib/flaggroup"
+	"keelson/lib/option"
 )
 
-// controllerFlags are the controllers' flags, for `up` and `controller-manager`. Names and meaning are
+// controllerRows are the controllers' options, for `up` and `controller-manager`. Names and meaning are
 // kube-controller-manager's.
-func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	in := func(group string, add func(*pflag.FlagSet, *ControllerOptions)) {
-		flaggroup.Add(fl, group, func(fl *pflag.FlagSet) { add(fl, o) })
-	}
-	in("Controllers", someControllerFlags)
-	in("Concurrent syncs", workerFlags)
-	in("Node lifecycle controller", lifecycleFlags)
-	in("Attachdetach controller", attachFlags)
-	in("Horizontalpodautoscaling controller", autoscalingFlags)
-	in("Nodeipam controller", podRangeFlags)
+func controllerRows(o *ControllerOptions) []option.Row {
+	return slices.Concat(
+		option.In("Controllers", someControllerRows(o)...),
+		option.In("Concurrent syncs", workerRows(o)...),
+		option.In("Node lifecycle controller", lifecycleRows(o)...),
+		option.In("Attachdetach controller", attachRows(o)...),
+		option.In("Horizontalpodautoscaling controller", autoscalingRows(o)...),
+		option.In("Nodeipam controller", podRangeRows(o)...),
+	)
 }
 
-// workerFlags set how many objects a controller syncs at once.
-func workerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
+// workerRows set how many objects a controller syncs at once.
+func workerRows(o *ControllerOptions) []option.Row {
 	seen := map[string]bool{}
+	var rows []option.Row
 	for _, c := range KnownControllers() {
 		if c.Syncs == "" || seen[c.Syncs] {
 			continue
 		}
 		seen[c.Syncs] = true
-		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs",
-			"how many objects the "+c.Name+" works on at once")
+		rows = append(rows, option.Set(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs",
+			"how many objects the "+c.Name+" works on at once"))
+	}
+	return rows
+}
+
+// podRangeRows configure the allocation of pod CIDRs to nodes.
+func podRangeRows(o *ControllerOptions) []option.Row {
+	return []option.Row{
+		option.Switch((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs",
+			"allocate a pod CIDR from --cluster-cidr to "+
+				"each node without one; requires --cluster-cidr (default: true if --cluster-cidr is set)"),
+		option.Set((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr",
+			"`CIDR` for the pods of the cluster, or one per IP "+
+				"family, separated by a comma (keelson up: default 10.42.0.0/16)"),
+		option.New(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "mask size of a node's IPv4 pod CIDR"),
+		option.New(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "mask size of a node's IPv6 pod CIDR"),
 	}
 }
 
-// podRangeFlags configure the allocation of pod CIDRs to nodes.
-func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "allocate a pod CIDR from --cluster-cidr to "+
-		"each node without one; requires --cluster-cidr (default: true if --cluster-cidr is set)")
-	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
-	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "`CIDR` for the pods of the cluster, or one per IP "+
-		"family, separated by a comma (keelson up: default 10.42.0.0/16)")
-	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "mask size of a node's IPv4 pod CIDR")
-	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "mask size of a node's IPv6 pod CIDR")
-}
-
-// someControllerFlags are the flags for all controllers, and of controllers that have one flag only.
-func someControllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers()))
+// someControllerRows are the options for all controllers, and of controllers that have one only.
+func someControllerRows(o *ControllerOptions) []option.Row {
 	o.TerminatedPods = 12500
-	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold",
-		"keep `N` finished pods before the oldest are deleted; 0 or less: all")
-	fl.DurationVar(&o.LegacyTokenPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
-		"how long a service account's secret token must be unused before it is invalidated, and then invalid before "+
-			"it is deleted")
-	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour,
-		"maximum duration of signed certificates; a request may ask for a shorter one")
+	return []option.Row{
+		option.New(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers())),
+		option.Set((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold",
+			"keep `N` finished pods before the oldest are deleted; 0 or less: all"),
+		option.New(&o.LegacyTokenPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
+			"how long a service account's secret token must be unused before it is invalidated, and then invalid "+
+				"before it is deleted"),
+		option.New(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour,
+			"maximum duration of signed certificates; a request may ask for a shorter one"),
+	}
 }
 
 func controllersUsage(all []ControllerInfo) string {
@@ -92,22 +96,25 @@ func controllersUsage(all []ControllerInfo) string {
 	return usage
 }
 
-// autoscalingFlags configure the HorizontalPodAutoscaler controller.
-func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
+// autoscalingRows configure the HorizontalPodAutoscaler controller.
+func autoscalingRows(o *ControllerOptions) []option.Row {
 	config := podautoscaler.Defaults()
 	o.Autoscaling = &config
-	fl.DurationVar(&config.SyncPeriod, "horizontal-pod-autoscaler-sync-period", config.SyncPeriod,
-		"period of syncing the replicas of a HorizontalPodAutoscaler")
-	fl.Float64Var(&config.Tolerance, "horizontal-pod-autoscaler-tolerance", config.Tolerance,
-		"minimum `FRACTION` by which a metric must differ from its target before the target is scaled")
-	fl.DurationVar(&config.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
-		config.DownscaleStabilization, "stabilization window for scaling down: the highest recommendation in it counts")
-	fl.DurationVar(&config.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
-		config.InitialReadinessDelay, "time after a pod's start in which a change to unready counts as the initial "+
-			"readiness")
-	fl.DurationVar(&config.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period",
-		config.CPUInitialization,
-		"time after a pod's start in which its CPU usage may be ignored")
+	return []option.Row{
+		option.New(&config.SyncPeriod, "horizontal-pod-autoscaler-sync-period", config.SyncPeriod,
+			"period of syncing the replicas of a HorizontalPodAutoscaler"),
+		option.New(&config.Tolerance, "horizontal-pod-autoscaler-tolerance", config.Tolerance,
+			"minimum `FRACTION` by which a metric must differ from its target before the target is scaled"),
+		option.New(&config.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
+			config.DownscaleStabilization,
+			"stabilization window for scaling down: the highest recommendation in it counts"),
+		option.New(&config.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
+			config.InitialReadinessDelay,
+			"time after a pod's start in which a change to unready counts as the initial readiness"),
+		option.New(&config.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period",
+			config.CPUInitialization,
+			"time after a pod's start in which its CPU usage may be ignored"),
+	}
 }
 
 // allocate is a flag of three states: true, false or unset.
@@ -190,34 +197,39 @@ func (t *threshold) Set(text string) error {
 // Type names the value in the usage text.
 func (*threshold) Type() string { return "int32" }
 
-// lifecycleFlags configure when nodes are unhealthy and how fast their pods are evicted.
-func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
+// lifecycleRows configure when nodes are unhealthy and how fast their pods are evicted.
+func lifecycleRows(o *ControllerOptions) []option.Row {
 	config := &o.Nodes
-	fl.DurationVar(&config.Grace, "node-monitor-grace-period", 50*time.Second,
-		"how long a node may send no heartbeat before its conditions become Unknown")
-	fl.DurationVar(&config.StartupGrace, "node-startup-grace-period", time.Minute,
-		"how long a new node may take to report its first status before its conditions become Unknown")
 	config.Rate = 0.1
 	config.SecondaryRate = 0.01
-	config.UnhealthyThreshold = 0.55
 	config.LargeClusterThreshold = 50
-	fl.Var((*perSecond)(&config.Rate), "node-eviction-rate",
-		"evict pods from `N` unhealthy nodes per second and zone; 0: from none")
-	fl.Var((*perSecond)(&config.SecondaryRate), "secondary-node-eviction-rate",
-		"--node-eviction-rate of a large zone that is unhealthy")
-	fl.Float64Var(&config.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55,
-		"`FRACTION` of nodes not ready from which a zone is unhealthy")
-	fl.Var((*threshold)(&config.LargeClusterThreshold), "large-cluster-size-threshold",
-		"a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
+	return []option.Row{
+		option.New(&config.Grace, "node-monitor-grace-period", 50*time.Second,
+			"how long a node may send no heartbeat before its conditions become Unknown"),
+		option.New(&config.StartupGrace, "node-startup-grace-period", time.Minute,
+			"how long a new node may take to report its first status before its conditions become Unknown"),
+		option.Set((*perSecond)(&config.Rate), "node-eviction-rate",
+			"evict pods from `N` unhealthy nodes per second and zone; 0: from none"),
+		option.Set((*perSecond)(&config.SecondaryRate), "secondary-node-eviction-rate",
+			"--node-eviction-rate of a large zone that is unhealthy"),
+		option.New(&config.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55,
+			"`FRACTION` of nodes not ready from which a zone is unhealthy"),
+		option.Set((*threshold)(&config.LargeClusterThreshold), "large-cluster-size-threshold",
+			"a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes"),
+	}
 }
 
-// attachFlags configure the attach/detach controller.
-func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
-		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
-	fl.Bool("disable-attach-detach-reconcile-sync", false,
-		"without effect: attachments are watched, not compared periodically")
-	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect: attachments are watched")
+// attachRows configure the attach/detach controller.
+func attachRows(o *ControllerOptions) []option.Row {
+	return []option.Row{
+		option.New(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
+			"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of "+
+				"service"),
+		option.New(new(bool), "disable-attach-detach-reconcile-sync", false,
+			"without effect: attachments are watched, not compared periodically"),
+		option.New(new(time.Duration), "attach-detach-reconcile-sync-period", time.Minute,
+			"without effect: attachments are watched"),
+	}
 }
 
 // perSecond is a rate flag whose value 0 is stored as -1: never.

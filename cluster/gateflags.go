@@ -8,16 +8,17 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/gates"
 	"keelson/apiserver/resources"
+	"keelson/lib/option"
 )
 
-func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
-	fl.Var(on, "feature-gates", "Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload, AllowServiceExternalIPs; "+
-		"the others keep the release's defaults)")
+func gatesRow(on *gates.On) option.Row {
+	return option.Set(on, "feature-gates",
+		"Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload, AllowServiceExternalIPs; "+
+			"the others keep the release's defaults)")
 }
 
 // runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every

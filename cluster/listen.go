@@ -12,9 +12,10 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson/lib/option"
 )
 
 // ListenOptions say where the API is served.
@@ -26,11 +27,14 @@ type ListenOptions struct {
 	Names []string
 }
 
-func (o *ListenOptions) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.Bind, "bind-address", "",
-		"serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's pods)")
-	fl.StringSliceVar(&o.Names, "tls-san", nil,
-		"further `NAME` or address in the API's serving certificate, such as a load balancer's; may be repeated")
+func (o *ListenOptions) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.Bind, "bind-address", "",
+			"serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's "+
+				"pods)"),
+		option.New(&o.Names, "tls-san", nil,
+			"further `NAME` or address in the API's serving certificate, such as a load balancer's; may be repeated"),
+	}
 }
 
 func (o ListenOptions) validate() error {

@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	"keelson/api/gates"
 	"keelson/apiserver/options"
 	"keelson/cluster/nodehost"
 	"keelson/dns"
-	"keelson/lib/flaggroup"
+	"keelson/lib/option"
 	"keelson/proxy"
 	"keelson/timeline/ledger"
 )
 
-// Options configure the roles, whether they share a process or not. A role's row in table adds its flags.
+// Options configure the roles, whether they share a process or not. A role's row in table has its rows of options.
 type Options struct {
 	// Gates are the enabled feature gates.
 	Gates gates.On
@@ -58,36 +56,40 @@ var FlagGroups = []string{
 	"Nodeipam controller",
 }
 
-// AddFlags adds the flags of all roles. Each sets its part of o.
-func (o *Options) AddFlags(fl *pflag.FlagSet) {
+// Rows are the options of all roles. Each sets its part of o.
+func (o *Options) Rows() []option.Row {
+	var rows []option.Row
 	for _, r := range table() {
-		r.addOptions(fl, o)
+		rows = append(rows, r.optionRows(o)...)
 	}
+	return rows
 }
 
-// apiOptions adds the flags of the API server.
-func apiOptions(fl *pflag.FlagSet, o *Options) {
-	flaggroup.Add(fl, "Generic", func(fl *pflag.FlagSet) {
-		o.Listen.flags(fl)
-		o.Services.AddFlags(fl)
-		gatesFlag(fl, &o.Gates)
-		fl.Var(runtimeConfig{}, "runtime-config",
-			"API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)")
-		fl.IntVar(&o.DecisionMemory, "decision-memory", ledger.DefaultDecisionBytes>>20,
-			"keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")
-	})
-	o.API.AddFlags(fl)
+// apiOptions are those of the API server.
+func apiOptions(o *Options) []option.Row {
+	return slices.Concat(
+		option.In("Generic", o.Listen.rows()...),
+		option.In("Generic", o.Services.Rows()...),
+		option.In("Generic",
+			gatesRow(&o.Gates),
+			option.Set(runtimeConfig{}, "runtime-config",
+				"API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)"),
+			option.New(&o.DecisionMemory, "decision-memory", ledger.DefaultDecisionBytes>>20,
+				"keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")),
+		o.API.Rows(),
+	)
 }
 
-func (r *role) addOptions(fl *pflag.FlagSet, o *Options) {
+func (r *role) optionRows(o *Options) []option.Row {
+	var rows []option.Row
 	if r.choice != "" {
-		flaggroup.Add(fl, "Built-in components", func(fl *pflag.FlagSet) {
-			fl.Var(&choice{r.choice, o}, r.choice, "`builtin`, or none if another program is the cluster's "+r.name)
-		})
+		rows = option.In("Built-in components", option.Set(&choice{r.choice, o}, r.choice,
+			"`builtin`, or none if another program is the cluster's "+r.name))
 	}
 	if r.options != nil {
-		r.options(fl, o)
+		rows = append(rows, r.options(o)...)
 	}
+	return rows
 }
 
 // choice is the flag that disables a role: builtin or none.

@@ -5,12 +5,10 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/http"
 	"net/netip"
 	"os"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"keelson/cluster/datadir"
@@ -70,11 +68,14 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 func proxyPages(all func() map[string]string) http.Handler {
 	flags := all
 	if all != nil {
-		own := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
-		new(proxy.Options).AddFlags(own)
 		flags = func() map[string]string {
-			out := maps.Clone(all())
-			maps.DeleteFunc(out, func(name, _ string) bool { return own.Lookup(name) == nil })
+			values := all()
+			out := map[string]string{}
+			for _, row := range new(proxy.Options).Rows() {
+				if value, ok := values[row.Name]; ok {
+					out[row.Name] = value
+				}
+			}
 			return out
 		}
 	}

@@ -8,15 +8,14 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/cluster/datadir"
 	"keelson/event"
+	"keelson/lib/option"
 	"keelson/lib/run"
 )
 
@@ -39,8 +38,8 @@ type role struct {
 	// purge removes the role's kernel objects after its process has ended; `keelson down` calls it. If nothing is
 	// there, that is no error.
 	purge func(ctx context.Context, dir datadir.Dir) error
-	// options adds the flags that the role has in every process.
-	options func(fl *pflag.FlagSet, o *Options)
+	// options are those that the role has in every process; nil: none.
+	options func(o *Options) []option.Row
 	roleCommand
 }
 
@@ -67,8 +66,8 @@ type roleCommand struct {
 	word, short string
 	// example is the command line in the help text.
 	example string
-	// flags adds the flags that the role has only in a process of its own.
-	flags func(fl *pflag.FlagSet, r *RoleConfig)
+	// rows are the options that the role has only in a process of its own; nil: none.
+	rows func(r *RoleConfig) []option.Row
 	// prepare applies the configuration file that a flag names; nil: there is none.
 	prepare func(r *RoleConfig) error
 	// metrics are the role's own collectors; nil: none.
@@ -229,24 +228,26 @@ func RunRole(ctx context.Context, word string, cfg RoleConfig) error {
 	return fmt.Errorf("there is no role %q", word)
 }
 
-// AddFlags adds the role's flags; for the kubelet also those of the other roles of a node.
-func (r Role) AddFlags(fl *pflag.FlagSet, cfg *RoleConfig) {
-	cfg.API.Flags = options.Values(fl)
+// Rows are the role's options; for the kubelet also those of the other roles of a node.
+func (r Role) Rows(cfg *RoleConfig) []option.Row {
+	var rows []option.Row
 	if r.row.file != "" {
-		fl.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: pki/"+r.row.file+
-			".kubeconfig in the data directory)")
+		rows = append(rows, option.New(&cfg.Kubeconfig, "kubeconfig", "",
+			"how to reach the API server (default: pki/"+r.row.file+".kubeconfig in the data directory)"))
 	}
-	if r.row.flags != nil {
-		r.row.flags(fl, cfg)
+	if r.row.rows != nil {
+		rows = append(rows, r.row.rows(cfg)...)
 	}
 	if r.row.purge != nil && r.row.run == nil {
-		fl.BoolVar(&cfg.Cleanup, "cleanup", false, "remove what this role left in the kernel, and exit")
+		rows = append(rows, option.New(&cfg.Cleanup, "cleanup", false,
+			"remove what this role left in the kernel, and exit"))
 	}
 	for _, row := range table() {
 		if row.name == r.row.name || r.row.name == kubeletRole && row.node {
-			row.addOptions(fl, &cfg.Options)
+			rows = append(rows, row.optionRows(&cfg.Options)...)
 		}
 	}
+	return rows
 }
 
 // Run runs the role in this process until ctx ends.

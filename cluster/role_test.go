@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/auth"
+	"keelson/cluster/flags"
 )
 
 // TestRoles shows which roles start in which order.
@@ -106,7 +107,7 @@ func TestChoice(t *testing.T) {
 	var options Options
 	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
 	r := role{name: "service proxy", choice: "proxy", node: true}
-	r.addOptions(fl, &options)
+	flags.Add(fl, r.optionRows(&options))
 	if fl.Lookup("proxy").DefValue != "builtin" {
 		t.Errorf("default %q", fl.Lookup("proxy").DefValue)
 	}

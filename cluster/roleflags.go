@@ -3,96 +3,96 @@
 package cluster
 
 import (
+	"slices"
 	"time"
-
-	"github.com/spf13/pflag"
 
 	"keelson/apiserver/options"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
-	"keelson/lib/flaggroup"
+	"keelson/lib/option"
 )
 
-// Flags of roles in processes of their own. The flags that a role has everywhere are defined beside the options that
-// they set.
+// Options of roles in processes of their own. The options that a role has everywhere are beside what they set.
 
-func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.IntVar(&r.Port, "port", 6443, "port of the API; 0 picks a free one")
-	r.Etcd.AddFlags(fl)
-	r.Etcd.QuotaFlag(fl)
-	storage.AcceptDataLossFlag(fl, &r.AcceptDataLoss)
+func apiServerRows(r *RoleConfig) []option.Row {
+	return append(r.Etcd.Rows(),
+		option.New(&r.Port, "port", 6443, "port of the API; 0 picks a free one"),
+		r.Etcd.QuotaRow(), storage.AcceptDataLossRow(&r.AcceptDataLoss))
 }
 
-// agentFlags are the flags of a role that is kube-controller-manager or kube-scheduler in Kubernetes.
-func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
-	return func(fl *pflag.FlagSet, r *RoleConfig) {
-		flaggroup.Add(fl, "Leader election", func(fl *pflag.FlagSet) { leaderFlags(lease)(fl, r) })
-		flaggroup.Add(fl, "Secure serving", func(fl *pflag.FlagSet) { r.Serving.flags(fl, port) })
-		gatesFlag(fl, &r.Gates)
-		ignoredFlags(fl, agentIgnored)
+// agentRows are the options of a role that is kube-controller-manager or kube-scheduler in Kubernetes.
+func agentRows(r *RoleConfig, lease string, port int) []option.Row {
+	return slices.Concat(
+		option.In("Leader election", r.Election.rows(lease)...),
+		option.In("Secure serving", r.Serving.rows(port)...),
+		[]option.Row{gatesRow(&r.Gates)},
+		agentIgnored(),
+	)
+}
+
+func controllerManagerRows(r *RoleConfig) []option.Row {
+	of := slices.Concat(agentRows(r, controllersLease, ControllersPort), r.Signing.Rows(), controllersIgnored())
+	return append(of, []option.Row{
+		option.Set((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range",
+			"no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, "+
+				"separated by a comma"),
+		option.New(new(bool), "use-service-account-credentials", true,
+			"without effect: each controller acts as its service account"),
+	}...)
+}
+
+// rows configure leader election of a role by the given lease.
+func (e *ElectionOptions) rows(lease string) []option.Row {
+	return []option.Row{
+		option.Not(&e.Off, "leader-elect",
+			"work only while holding a lease, so that of several copies one works"),
+		option.New(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
+			"how long other candidates wait after the last renewal before they acquire the lease"),
+		option.New(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second,
+			"how long the leader retries a failed renewal before it stops leading"),
+		option.New(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second,
+			"interval between attempts to acquire or renew the lease"),
+		option.New(&e.Lock, "leader-elect-resource-lock", "leases",
+			"type of the lock object; only leases is supported"),
+		option.New(&e.Name, "leader-elect-resource-name", lease, "name of the lease"),
+		option.New(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease"),
 	}
 }
 
-func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	agentFlags(controllersLease, ControllersPort)(fl, r)
-	r.Signing.Flags(fl)
-	fl.Var((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range",
-		"no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, "+
-			"separated by a comma")
-	ignoredFlags(fl, controllersIgnored)
-	fl.Bool("use-service-account-credentials", true, "without effect: each controller acts as its service account")
+func kubeletRows(r *RoleConfig) []option.Row {
+	return append(proxyRows(r),
+		option.New(&r.Bootstrap, "bootstrap-kubeconfig", "",
+			"`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them"),
+		option.New(&r.ClientCA, "client-ca-file", "",
+			"`FILE` with the CAs of the API server's client certificate (default: those of the API server)"),
+		options.CurvesRow(&r.Node.Curves),
+		option.New(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`"),
+		mirrorRow(r))
 }
 
-// leaderFlags configure leader election of a role by the given lease.
-func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
-	return func(fl *pflag.FlagSet, r *RoleConfig) {
-		e := &r.Election
-		options.AddNegated(fl, &e.Off, "leader-elect",
-			"work only while holding a lease, so that of several copies one works")
-		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
-			"how long other candidates wait after the last renewal before they acquire the lease")
-		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second,
-			"how long the leader retries a failed renewal before it stops leading")
-		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second,
-			"interval between attempts to acquire or renew the lease")
-		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases",
-			"type of the lock object; only leases is supported")
-		fl.StringVar(&e.Name, "leader-elect-resource-name", lease, "name of the lease")
-		fl.StringVar(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
+// nodeNameRow is for roles that must know on which node they run.
+func nodeNameRow(r *RoleConfig) option.Row {
+	return option.New(&r.NodeName, "node-name", "", "name of this node (default: the host's name)")
+}
+
+// nodeNameRows is nodeNameRow as the only option.
+func nodeNameRows(r *RoleConfig) []option.Row { return []option.Row{nodeNameRow(r)} }
+
+// proxyRows are the options of a process with the service proxy that has no API server.
+func proxyRows(r *RoleConfig) []option.Row { return []option.Row{nodeNameRow(r), gatesRow(&r.Gates)} }
+
+func mirrorRow(r *RoleConfig) option.Row {
+	return option.Each(&r.Mirrors, "image-mirror", "pull images of a registry host from another place: `HOST=URL`")
+}
+
+// dnsRows are the options of a DNS server without a kubelet in its process.
+func dnsRows(r *RoleConfig) []option.Row {
+	return []option.Row{
+		nodeNameRow(r),
+		option.New(&r.Node.ClusterDNS, "cluster-dns", nil, "`ADDRESS` of the service kube-dns (default: 10.96.0.10)"),
+		option.New(&r.Node.ClusterDomain, "cluster-domain", nodehost.DefaultDomain, "DNS `DOMAIN` of the cluster"),
+		option.New(&r.Node.ResolvConf, "resolv-conf", "",
+			"`FILE` with the servers that are asked for names outside of "+
+				"the cluster (default: /etc/resolv.conf)"),
 	}
-}
-
-func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.StringVar(&r.Bootstrap, "bootstrap-kubeconfig", "",
-		"`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
-	fl.StringVar(&r.ClientCA, "client-ca-file", "",
-		"`FILE` with the CAs of the API server's client certificate (default: those of the API server)")
-	proxyFlags(fl, r)
-	options.CurvesFlag(fl, &r.Node.Curves)
-	fl.StringVar(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
-	mirrorFlag(fl, r)
-}
-
-// nodeNameFlag is for roles that must know on which node they run.
-func nodeNameFlag(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.StringVar(&r.NodeName, "node-name", "", "name of this node (default: the host's name)")
-}
-
-// proxyFlags are the flags of a process with the service proxy that has no API server.
-func proxyFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	nodeNameFlag(fl, r)
-	gatesFlag(fl, &r.Gates)
-}
-
-func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.StringArrayVar(&r.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
-}
-
-// dnsFlags are the flags of a DNS server without a kubelet in its process.
-func dnsFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	nodeNameFlag(fl, r)
-	fl.StringSliceVar(&r.Node.ClusterDNS, "cluster-dns", nil, "`ADDRESS` of the service kube-dns (default: 10.96.0.10)")
-	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", nodehost.DefaultDomain, "DNS `DOMAIN` of the cluster")
-	fl.StringVar(&r.Node.ResolvConf, "resolv-conf", "", "`FILE` with the servers that are asked for names outside of "+
-		"the cluster (default: /etc/resolv.conf)")
 }

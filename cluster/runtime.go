@@ -9,17 +9,18 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"keelson/cluster/nodehost"
 	"keelson/cri"
 	"keelson/event"
+	"keelson/lib/option"
 	"keelson/lib/run"
 )
 
-func runtimeFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.StringVar(&r.Listen, "listen", "", "serve CRI at `unix://PATH`, for root alone")
-	mirrorFlag(fl, r)
+func runtimeRows(r *RoleConfig) []option.Row {
+	return []option.Row{
+		option.New(&r.Listen, "listen", "", "serve CRI at `unix://PATH`, for root alone"),
+		mirrorRow(r),
+	}
 }
 
 // runRuntime runs the built-in container runtime with its pod network, and serves CRI v1 on a Unix socket, for crictl,

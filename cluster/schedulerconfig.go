@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/crd"
 	"keelson/client"
+	"keelson/lib/option"
 	schedulerconfig "keelson/scheduler/config"
 	"keelson/scheduler/loop"
 	"keelson/scheduler/policy"
@@ -95,19 +95,23 @@ func CheckScheduling(path string) (what string, err error) {
 	return strings.Join(append([]string{"a KubeSchedulerConfiguration"}, c.Warnings...), "\nwarning: "), nil
 }
 
-func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ConfigFile, "scheduler-config", "",
-		"`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it changes)")
+func (o *SchedulerOptions) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.ConfigFile, "scheduler-config", "",
+			"`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it "+
+				"changes)"),
+	}
 }
 
-func schedulerFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	agentFlags(schedulerLease, SchedulerPort)(fl, r)
-	fl.StringVar(&r.Scheduler.ConfigFile, "config", "",
-		"--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration")
-	fl.StringVar(&r.Scheduler.Check, "check", "",
-		"check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit")
-	fl.BoolVar(&r.Scheduler.PrintCRD, "print-crd", false,
-		"print what defines SchedulingPolicy, for kubectl apply -f -, and exit")
+func schedulerRows(r *RoleConfig) []option.Row {
+	return append(agentRows(r, schedulerLease, SchedulerPort), []option.Row{
+		option.New(&r.Scheduler.ConfigFile, "config", "",
+			"--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration"),
+		option.New(&r.Scheduler.Check, "check", "",
+			"check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit"),
+		option.New(&r.Scheduler.PrintCRD, "print-crd", false,
+			"print what defines SchedulingPolicy, for kubectl apply -f -, and exit"),
+	}...)
 }
 
 // read returns the file's content and the parsed configuration; without a file the default.

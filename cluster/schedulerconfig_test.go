@@ -27,6 +27,7 @@ import (
 	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/cluster/datadir"
+	"keelson/cluster/flags"
 	"keelson/scheduler/loop"
 )
 
@@ -215,7 +216,7 @@ func TestSchedulerConfigFlag(t *testing.T) {
 		for _, flag := range []string{"--config", "--scheduler-config"} {
 			r := RoleConfig{DataDir: datadir.Dir(t.TempDir()), LogOutput: io.Discard}
 			fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-			role.AddFlags(fl, &r)
+			flags.Add(fl, role.Rows(&r))
 			if err := fl.Parse([]string{flag, path}); err != nil {
 				t.Fatal(err)
 			}

@@ -7,33 +7,36 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	"keelson/apiserver/options"
+	"keelson/lib/option"
 )
 
-// flags adds the flags of the secure port. Names and meaning are those of kube-controller-manager and kube-scheduler.
-func (o *AgentServing) flags(fl *pflag.FlagSet, port int) {
+// rows are the options of the secure port. Names and meaning are those of kube-controller-manager and kube-scheduler.
+func (o *AgentServing) rows(port int) []option.Row {
 	o.Port = port
 	o.FallbackPort = true
-	fl.Var(securePort{o}, "secure-port", "serve health checks and metrics over HTTPS on this port; 0: disabled. If "+
-		"the flag is not set and the default port is in use, a free port")
 	o.Bind = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	fl.Var((*address)(&o.Bind), "bind-address", "listen `ADDRESS` of --secure-port")
-	fl.StringVar(&o.CertFile, "tls-cert-file", "", "`FILE` with the serving certificate (default: generated at start)")
-	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of --tls-cert-file")
-	fl.StringVar(&o.ClientCA, "client-ca-file", "",
-		"`FILE` with the CAs of client certificates (default: those of the API server)")
-	fl.StringVar(&o.AuthnKubeconfig, "authentication-kubeconfig", "",
-		"kubeconfig `FILE` of the API server that authenticates clients (default: --kubeconfig)")
-	fl.StringVar(&o.AuthzKubeconfig, "authorization-kubeconfig", "",
-		"kubeconfig `FILE` of the API server that authorizes clients (default: --kubeconfig)")
-	options.AddNegated(fl, &o.NoProfiling, "profiling", "serve profiles below /debug/pprof/")
-	fl.StringVar(&o.MinTLS, "tls-min-version", "",
-		"minimum TLS `VERSION`: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
-	options.CurvesFlag(fl, &o.Curves)
-	fl.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", slices.Clone(healthPaths),
-		"`PATHS` that need no authorization, separated by commas; a trailing * matches any suffix")
+	return []option.Row{
+		option.Set(securePort{o}, "secure-port",
+			"serve health checks and metrics over HTTPS on this port; 0: disabled. If "+
+				"the flag is not set and the default port is in use, a free port"),
+		option.Set((*address)(&o.Bind), "bind-address", "listen `ADDRESS` of --secure-port"),
+		option.New(&o.CertFile, "tls-cert-file", "",
+			"`FILE` with the serving certificate (default: generated at start)"),
+		option.New(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of --tls-cert-file"),
+		option.New(&o.ClientCA, "client-ca-file", "",
+			"`FILE` with the CAs of client certificates (default: those of the API server)"),
+		option.New(&o.AuthnKubeconfig, "authentication-kubeconfig", "",
+			"kubeconfig `FILE` of the API server that authenticates clients (default: --kubeconfig)"),
+		option.New(&o.AuthzKubeconfig, "authorization-kubeconfig", "",
+			"kubeconfig `FILE` of the API server that authorizes clients (default: --kubeconfig)"),
+		option.Not(&o.NoProfiling, "profiling", "serve profiles below /debug/pprof/"),
+		option.New(&o.MinTLS, "tls-min-version", "",
+			"minimum TLS `VERSION`: VersionTLS12 or VersionTLS13 (default VersionTLS12)"),
+		options.CurvesRow(&o.Curves),
+		option.New(&o.AlwaysAllow, "authorization-always-allow-paths", slices.Clone(healthPaths),
+			"`PATHS` that need no authorization, separated by commas; a trailing * matches any suffix"),
+	}
 }
 
 // securePort is the flag --secure-port. An explicit port has no fallback.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/auth"
@@ -16,7 +15,7 @@ import (
 	"keelson/cluster/maintenance"
 	"keelson/controllers"
 	"keelson/event"
-	"keelson/lib/flaggroup"
+	"keelson/lib/option"
 	"keelson/timeline/ledger"
 )
 
@@ -36,8 +35,8 @@ func table() []role {
 				example: "  keelson apiserver --data-dir /tmp/a                                            # agents " +
 					"read their ways to it in /tmp/a/pki\n" +
 					"  keelson apiserver --etcd-servers http://127.0.0.1:2379 --bind-address 0.0.0.0",
-				flags: apiServerFlags,
-				run:   runAPIServer,
+				rows: apiServerRows,
+				run:  runAPIServer,
 			},
 		},
 		{name: "configuration", make: (*site).configuration},
@@ -48,14 +47,14 @@ func table() []role {
 			name:    "container runtime",
 			node:    true,
 			make:    (*site).containerRuntime,
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.CNI.AddFlags) },
+			options: func(o *Options) []option.Row { return option.In("Pod network", o.CNI.Rows()...) },
 			roleCommand: roleCommand{
 				word:  "runtime",
 				short: "The built-in container runtime, alone: CRI v1 on a unix socket",
 				example: "  keelson runtime --listen unix:///run/keelson.sock\n" +
 					"  keelson kubelet --container-runtime-endpoint unix:///run/keelson.sock",
-				flags: runtimeFlags,
-				run:   runRuntime,
+				rows: runtimeRows,
+				run:  runRuntime,
 			},
 		},
 		{
@@ -69,13 +68,13 @@ func table() []role {
 				file:  "controller-manager",
 				steps: ledger.ControllerSteps,
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
+			options: func(o *Options) []option.Row { return controllerRows(&o.Controllers) },
 			roleCommand: roleCommand{
 				word:  "controller-manager",
 				short: "The controllers, alone",
 				example: "  keelson controller-manager --kubeconfig /tmp/a/pki/controller-manager.kubeconfig\n" +
 					"  keelson controller-manager --controllers '*,-job-controller'",
-				flags:   controllerManagerFlags,
+				rows:    controllerManagerRows,
 				metrics: controllers.Collectors,
 				config:  controllersConfigz,
 			},
@@ -92,12 +91,12 @@ func table() []role {
 				file:  "scheduler",
 				steps: ledger.SchedulerSteps,
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Scheduler", o.Scheduler.flags) },
+			options: func(o *Options) []option.Row { return option.In("Scheduler", o.Scheduler.rows()...) },
 			roleCommand: roleCommand{
 				word:    "scheduler",
 				short:   "The scheduler, alone",
 				example: "  keelson scheduler --kubeconfig /tmp/a/pki/scheduler.kubeconfig",
-				flags:   schedulerFlags,
+				rows:    schedulerRows,
 				prepare: applySchedulerFile,
 				metrics: schedulerCollectors,
 				config:  schedulerConfigz,
@@ -128,13 +127,13 @@ func table() []role {
 				bound:   "system:node-proxier",
 				steps:   []event.Step{event.StepReachable},
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Proxy", o.Proxy.AddFlags) },
+			options: func(o *Options) []option.Row { return option.In("Proxy", o.Proxy.Rows()...) },
 			roleCommand: roleCommand{
 				word:  "proxy",
 				short: "The service proxy of this machine, alone",
 				example: "  keelson proxy --kubeconfig /tmp/a/pki/proxy.kubeconfig --node-name worker-1\n" +
 					"  keelson proxy --cleanup",
-				flags: proxyFlags,
+				rows: proxyRows,
 			},
 		},
 		{
@@ -151,7 +150,7 @@ func table() []role {
 				example: "  keelson networkpolicy --kubeconfig /tmp/a/pki/networkpolicy.kubeconfig --node-name " +
 					"worker-1\n" +
 					"  keelson networkpolicy --cleanup",
-				flags: nodeNameFlag,
+				rows: nodeNameRows,
 			},
 		},
 		{
@@ -168,12 +167,12 @@ func table() []role {
 				rules:   dnsRules(),
 				steps:   dnsSteps,
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "DNS", o.DNS.AddFlags) },
+			options: func(o *Options) []option.Row { return option.In("DNS", o.DNS.Rows()...) },
 			roleCommand: roleCommand{
 				word:    "dns",
 				short:   "The cluster's DNS server for this node, alone",
 				example: "  keelson dns --kubeconfig /tmp/a/pki/dns.kubeconfig --node-name worker-1",
-				flags:   dnsFlags,
+				rows:    dnsRows,
 			},
 		},
 		{
@@ -189,7 +188,7 @@ func table() []role {
 			node:         true,
 			make:         (*site).kubelet,
 			roleIdentity: roleIdentity{user: nodeUser, agent: "kubelet", file: "kubelet"},
-			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Kubelet", o.Node.AddFlags) },
+			options:      func(o *Options) []option.Row { return option.In("Kubelet", o.Node.Rows()...) },
 			roleCommand: roleCommand{
 				word:  "kubelet",
 				short: "This machine's node, alone: kubelet, container runtime and pod network",
@@ -197,8 +196,8 @@ func table() []role {
 					"node that `keelson join` made\n" +
 					"  keelson kubelet --bootstrap-kubeconfig bootstrap.kubeconfig          # asks for its " +
 					"certificates by a token",
-				flags: kubeletFlags,
-				run:   runKubelet,
+				rows: kubeletRows,
+				run:  runKubelet,
 			},
 		},
 		{
@@ -215,7 +214,7 @@ func table() []role {
 					{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
 				},
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.PodRoutes.AddFlags) },
+			options: func(o *Options) []option.Row { return option.In("Pod network", o.PodRoutes.Rows()...) },
 		},
 	}
 }

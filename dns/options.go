@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/spf13/pflag"
+	"keelson/lib/option"
 )
 
 // Options are what a user may say of a server. Zero is the default.
@@ -20,13 +20,15 @@ type Options struct {
 	Allow []string
 }
 
-// AddFlags adds the flags.
-func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.Config, "dns-config", "",
-		"`FILE` with upstreams, stub domains and hosts, in place of the ConfigMap kube-system/keelson-dns")
-	fl.StringVar(&o.Listen, "dns-listen", "",
-		"serve DNS at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)")
-	fl.StringSliceVar(&o.Allow, "dns-allow", nil, "answer queries from `CIDRS` in addition to those from pods and nodes")
+// Rows are the options of the DNS server.
+func (o *Options) Rows() []option.Row {
+	return []option.Row{
+		option.New(&o.Config, "dns-config", "",
+			"`FILE` with upstreams, stub domains and hosts, in place of the ConfigMap kube-system/keelson-dns"),
+		option.New(&o.Listen, "dns-listen", "",
+			"serve DNS at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)"),
+		option.New(&o.Allow, "dns-allow", nil, "answer queries from `CIDRS` in addition to those from pods and nodes"),
+	}
 }
 
 // Address is where to listen; not valid: nothing was said.

@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/lib/option"
 	"keelson/proxy/services"
 )
 
@@ -38,16 +38,19 @@ const DefaultMetrics = "127.0.0.1:10249"
 
 const primary = "primary"
 
-// AddFlags adds the proxy's flags, with kube-proxy's names.
-func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "CIDRs of all pods: connections to a cluster IP "+
-		"from other addresses are masqueraded (default: the node's pod CIDRs)")
-	fl.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil,
-		"CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: all)")
-	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz,
-		"address of the service proxy's /healthz; empty: none")
-	fl.StringVar(&o.MetricsBindAddress, "metrics-bind-address", DefaultMetrics,
-		"address of the service proxy's /proxyMode and /healthz; empty: none")
+// Rows are the proxy's options, by kube-proxy's names.
+func (o *Options) Rows() []option.Row {
+	return []option.Row{
+		option.New(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "CIDRs of all pods: connections to a cluster IP "+
+			"from other addresses are masqueraded (default: the node's pod CIDRs)"),
+		option.New(&o.NodePortAddresses, "nodeport-addresses", nil,
+			"CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: "+
+				"all)"),
+		option.New(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz,
+			"address of the service proxy's /healthz; empty: none"),
+		option.New(&o.MetricsBindAddress, "metrics-bind-address", DefaultMetrics,
+			"address of the service proxy's /proxyMode and /healthz; empty: none"),
+	}
 }
 
 // Validate checks the options.

@@ -3,11 +3,10 @@
 package options
 
 import (
-	"github.com/spf13/pflag"
-
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/plugins"
+	"keelson/lib/option"
 )
 
 // Admission selects the admission plugins.
@@ -18,13 +17,15 @@ type Admission struct {
 	ConfigFile string
 }
 
-func (o *Admission) addFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
-		"admission `PLUGINS` to run in addition to the default ones, separated by commas")
-	fl.StringSliceVar(&o.Disable, "disable-admission-plugins", nil,
-		"default admission `PLUGINS` not to run, separated by commas")
-	fl.StringVar(&o.ConfigFile, "admission-control-config-file", "",
-		"configure admission plugins by the AdmissionConfiguration in `FILE`")
+func (o *Admission) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.Enable, "enable-admission-plugins", nil,
+			"admission `PLUGINS` to run in addition to the default ones, separated by commas"),
+		option.New(&o.Disable, "disable-admission-plugins", nil,
+			"default admission `PLUGINS` not to run, separated by commas"),
+		option.New(&o.ConfigFile, "admission-control-config-file", "",
+			"configure admission plugins by the AdmissionConfiguration in `FILE`"),
+	}
 }
 
 func (o *Admission) validate() error { return plugins.Check(o.Enable, o.Disable) }

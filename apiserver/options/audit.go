@@ -6,10 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"keelson/apiserver/audit"
 	"keelson/auth/remote"
+	"keelson/lib/option"
 )
 
 // Audit configures the audit log.
@@ -22,15 +21,18 @@ type Audit struct {
 	LogMaxSize, LogMaxAge, LogMaxBackups int
 }
 
-func (o *Audit) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.PolicyFile, "audit-policy-file", "", "audit policy: record requests as the Policy in `FILE` says")
-	fl.StringVar(&o.LogPath, "audit-log-path", "",
-		"write audit events to `FILE`, one JSON document a line; - is standard output")
-	fl.IntVar(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never")
-	fl.IntVar(&o.LogMaxAge, "audit-log-maxage", 366, "delete rotated audit logs after `DAYS`; 0: never")
-	fl.IntVar(&o.LogMaxBackups, "audit-log-maxbackup", 100, "keep at most `N` rotated audit logs; 0: all")
-	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "",
-		"audit webhook: kubeconfig `FILE` of the service that receives audit events")
+func (o *Audit) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.PolicyFile, "audit-policy-file", "",
+			"audit policy: record requests as the Policy in `FILE` says"),
+		option.New(&o.LogPath, "audit-log-path", "",
+			"write audit events to `FILE`, one JSON document a line; - is standard output"),
+		option.New(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never"),
+		option.New(&o.LogMaxAge, "audit-log-maxage", 366, "delete rotated audit logs after `DAYS`; 0: never"),
+		option.New(&o.LogMaxBackups, "audit-log-maxbackup", 100, "keep at most `N` rotated audit logs; 0: all"),
+		option.New(&o.WebhookConfigFile, "audit-webhook-config-file", "",
+			"audit webhook: kubeconfig `FILE` of the service that receives audit events"),
+	}
 }
 
 func (o *Audit) validate() error {

@@ -5,14 +5,14 @@ package options
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
-
-	"github.com/spf13/pflag"
 
 	"keelson/apiserver/configreload"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/remote"
+	"keelson/lib/option"
 	"keelson/pki"
 )
 
@@ -35,50 +35,57 @@ type Authentication struct {
 	NoAnonymous bool
 }
 
-func (o *Authentication) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ClientCAFile, "client-ca-file", "",
-		"client CA file: accept client certificates signed by a CA in `FILE`, in addition to the cluster's own")
-	fl.StringVar(&o.TokenFile, "token-auth-file", "", "accept the bearer tokens that the CSV `FILE` lists")
-	AddNegated(fl, &o.NoAnonymous, "anonymous-auth",
-		"accept requests without a credential, as those of system:anonymous")
-	fl.StringVar(&o.ConfigFile, "authentication-config", "",
-		"accept tokens of the JWT issuers, and anonymous requests, as the AuthenticationConfiguration in `FILE` says")
-	fl.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "",
-		"token webhook: kubeconfig `FILE` of the service that authenticates bearer tokens")
-	fl.DurationVar(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute,
-		"how long responses of the token webhook are cached")
-	o.oidcFlags(fl)
-	o.requestHeaderFlags(fl)
+func (o *Authentication) rows() []option.Row {
+	return slices.Concat([]option.Row{
+		option.New(&o.ClientCAFile, "client-ca-file", "",
+			"client CA file: accept client certificates signed by a CA in `FILE`, in addition to the cluster's own"),
+		option.New(&o.TokenFile, "token-auth-file", "", "accept the bearer tokens that the CSV `FILE` lists"),
+		option.Not(&o.NoAnonymous, "anonymous-auth",
+			"accept requests without a credential, as those of system:anonymous"),
+		option.New(&o.ConfigFile, "authentication-config", "",
+			"accept tokens of the JWT issuers, and anonymous requests, as the AuthenticationConfiguration in `FILE` "+
+				"says"),
+		option.New(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "",
+			"token webhook: kubeconfig `FILE` of the service that authenticates bearer tokens"),
+		option.New(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute,
+			"how long responses of the token webhook are cached"),
+	}, o.oidcRows(), o.requestHeaderRows())
 }
 
-func (o *Authentication) oidcFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.OIDC.IssuerURL, "oidc-issuer-url", "", "accept the ID tokens of the OpenID Connect issuer at `URL`")
-	fl.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "the client ID, which ID tokens must name as their audience")
-	fl.StringVar(&o.OIDC.CAFile, "oidc-ca-file", "", "PEM `FILE` with the CAs of the issuer's serving certificate")
-	fl.StringVar(&o.OIDC.UsernameClaim, "oidc-username-claim", "sub", "claim that is the user's name")
-	fl.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of the user's name; - for none")
-	fl.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups")
-	fl.StringVar(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of each group")
-	fl.StringToStringVar(&o.OIDC.RequiredClaims, "oidc-required-claim", nil,
-		"`CLAIM=VALUE` that ID tokens must have; may be repeated")
-	fl.StringSliceVar(&o.OIDC.SigningAlgs, "oidc-signing-algs", []string{"RS256"},
-		"algorithms that ID tokens may be signed with")
+func (o *Authentication) oidcRows() []option.Row {
+	return []option.Row{
+		option.New(&o.OIDC.IssuerURL, "oidc-issuer-url", "",
+			"accept the ID tokens of the OpenID Connect issuer at `URL`"),
+		option.New(&o.OIDC.ClientID, "oidc-client-id", "",
+			"the client ID, which ID tokens must name as their audience"),
+		option.New(&o.OIDC.CAFile, "oidc-ca-file", "", "PEM `FILE` with the CAs of the issuer's serving certificate"),
+		option.New(&o.OIDC.UsernameClaim, "oidc-username-claim", "sub", "claim that is the user's name"),
+		option.New(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of the user's name; - for none"),
+		option.New(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups"),
+		option.New(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of each group"),
+		option.New(&o.OIDC.RequiredClaims, "oidc-required-claim", nil,
+			"`CLAIM=VALUE` that ID tokens must have; may be repeated"),
+		option.New(&o.OIDC.SigningAlgs, "oidc-signing-algs", []string{"RS256"},
+			"algorithms that ID tokens may be signed with"),
+	}
 }
 
-func (o *Authentication) requestHeaderFlags(fl *pflag.FlagSet) {
+func (o *Authentication) requestHeaderRows() []option.Row {
 	proxyConfig := &o.RequestHeader
-	fl.StringVar(&proxyConfig.CAFile, "requestheader-client-ca-file", "",
-		"accept user names in request headers from proxies whose client certificate is signed by a CA in `FILE`")
-	fl.StringSliceVar(&proxyConfig.AllowedNames, "requestheader-allowed-names", nil,
-		"common `NAMES` that such client certificates may have; none: any")
-	fl.StringSliceVar(&proxyConfig.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"},
-		"request `HEADERS` with the user's name")
-	fl.StringSliceVar(&proxyConfig.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"},
-		"request `HEADERS` with the user's uid")
-	fl.StringSliceVar(&proxyConfig.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"},
-		"request `HEADERS` with the user's groups")
-	fl.StringSliceVar(&proxyConfig.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"},
-		"prefixes of the request `HEADERS` with extra fields of the user")
+	return []option.Row{
+		option.New(&proxyConfig.CAFile, "requestheader-client-ca-file", "",
+			"accept user names in request headers from proxies whose client certificate is signed by a CA in `FILE`"),
+		option.New(&proxyConfig.AllowedNames, "requestheader-allowed-names", nil,
+			"common `NAMES` that such client certificates may have; none: any"),
+		option.New(&proxyConfig.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"},
+			"request `HEADERS` with the user's name"),
+		option.New(&proxyConfig.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"},
+			"request `HEADERS` with the user's uid"),
+		option.New(&proxyConfig.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"},
+			"request `HEADERS` with the user's groups"),
+		option.New(&proxyConfig.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"},
+			"prefixes of the request `HEADERS` with extra fields of the user"),
+	}
 }
 
 func (o *Authentication) validate() error {

@@ -9,12 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"keelson/apiserver/configreload"
 	"keelson/auth"
 	"keelson/auth/authz"
 	"keelson/auth/remote"
+	"keelson/lib/option"
 )
 
 // Authorization selects the authorizers.
@@ -29,17 +28,19 @@ type Authorization struct {
 	WebhookAuthorizedTTL, WebhookUnauthorizedTTL time.Duration
 }
 
-func (o *Authorization) addFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.Modes, "authorization-mode", nil, "ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, "+
-		"AlwaysAllow (which ends anonymous access), AlwaysDeny (default Node,RBAC)")
-	fl.StringVar(&o.ConfigFile, "authorization-config", "",
-		"use the authorizers of the AuthorizationConfiguration in `FILE`")
-	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "",
-		"authorization webhook: kubeconfig `FILE` of the service")
-	fl.DurationVar(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute,
-		"how long 'authorized' responses of the webhook are cached")
-	fl.DurationVar(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second,
-		"how long 'unauthorized' responses of the webhook are cached")
+func (o *Authorization) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.Modes, "authorization-mode", nil, "ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, "+
+			"AlwaysAllow (which ends anonymous access), AlwaysDeny (default Node,RBAC)"),
+		option.New(&o.ConfigFile, "authorization-config", "",
+			"use the authorizers of the AuthorizationConfiguration in `FILE`"),
+		option.New(&o.WebhookConfigFile, "authorization-webhook-config-file", "",
+			"authorization webhook: kubeconfig `FILE` of the service"),
+		option.New(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute,
+			"how long 'authorized' responses of the webhook are cached"),
+		option.New(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second,
+			"how long 'unauthorized' responses of the webhook are cached"),
+	}
 }
 
 func (o *Authorization) validate() error {

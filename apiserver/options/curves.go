@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 
-	"github.com/spf13/pflag"
+	"keelson/lib/option"
 )
 
 // curves are the key exchanges that Go's TLS knows.
@@ -20,9 +20,9 @@ var curves = map[tls.CurveID]bool{
 	tls.SecP384r1MLKEM1024: true,
 }
 
-// CurvesFlag adds the flag --tls-curve-preferences.
-func CurvesFlag(fl *pflag.FlagSet, ids *[]int32) {
-	fl.Int32SliceVar(ids, "tls-curve-preferences", nil, "key exchanges that the server takes, by their `NUMBERS` in "+
+// CurvesRow is the option --tls-curve-preferences.
+func CurvesRow(ids *[]int32) option.Row {
+	return option.New(ids, "tls-curve-preferences", nil, "key exchanges that the server takes, by their `NUMBERS` in "+
 		"TLS: 23 (P-256), 24 (P-384), 25 (P-521), 29 (X25519), 4588 (X25519MLKEM768) and others (default: all that Go "+
 		"takes)")
 }

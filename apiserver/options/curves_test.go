@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"keelson/cluster/flags"
 )
 
 // TestCurves: the server takes the key exchanges that the flag names, and no number that TLS does not know.
 func TestCurves(t *testing.T) {
 	var opts Serving
 	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-	opts.addFlags(fl)
+	flags.Add(fl, opts.rows())
 	if err := fl.Parse([]string{"--tls-curve-preferences=4588,29"}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/spf13/pflag"
-
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/encryption"
 	"keelson/apiserver/resources"
+	"keelson/lib/option"
 	"keelson/store"
 )
 
@@ -22,11 +21,13 @@ type Encryption struct {
 	Reload bool
 }
 
-func (o *Encryption) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ConfigFile, "encryption-provider-config", "",
-		"encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
-	fl.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false,
-		"reload the EncryptionConfiguration when its file changes")
+func (o *Encryption) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.ConfigFile, "encryption-provider-config", "",
+			"encrypt resources at rest as the EncryptionConfiguration in `FILE` says"),
+		option.New(&o.Reload, "encryption-provider-config-automatic-reload", false,
+			"reload the EncryptionConfiguration when its file changes"),
+	}
 }
 
 func (o *Encryption) validate() error {

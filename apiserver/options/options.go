@@ -8,10 +8,9 @@ package options
 
 import (
 	"errors"
+	"slices"
 
-	"github.com/spf13/pflag"
-
-	"keelson/lib/flaggroup"
+	"keelson/lib/option"
 )
 
 // Options configures the API server. The zero value is the default.
@@ -28,28 +27,18 @@ type Options struct {
 	Tracing        Tracing
 }
 
-// AddFlags adds kube-apiserver's flags.
-func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	o.Flags = Values(fl)
-	for group, add := range o.groups() {
-		flaggroup.Add(fl, group, add)
-	}
-}
-
-// groups are the topics with their flags, under the names of kube-apiserver's flag groups.
-func (o *Options) groups() map[string]func(*pflag.FlagSet) {
-	return map[string]func(*pflag.FlagSet){
-		"Secure serving": o.Serving.addFlags,
-		"Authentication": func(fl *pflag.FlagSet) {
-			o.Authentication.addFlags(fl)
-			o.Tokens.addFlags(fl)
-		},
-		"Authorization": o.Authorization.addFlags,
-		"Admission":     o.Admission.addFlags,
-		"Auditing":      o.Audit.addFlags,
-		"Etcd":          o.Encryption.addFlags,
-		"Traces":        o.Tracing.addFlags,
-	}
+// Rows are kube-apiserver's options, in its groups of flags.
+func (o *Options) Rows() []option.Row {
+	return slices.Concat(
+		option.In("Secure serving", o.Serving.rows()...),
+		option.In("Authentication", o.Authentication.rows()...),
+		option.In("Authentication", o.Tokens.rows()...),
+		option.In("Authorization", o.Authorization.rows()...),
+		option.In("Admission", o.Admission.rows()...),
+		option.In("Auditing", o.Audit.rows()...),
+		option.In("Etcd", o.Encryption.rows()...),
+		option.In("Traces", o.Tracing.rows()...),
+	)
 }
 
 // Validate returns one sentence for each error.
@@ -59,17 +48,4 @@ func (o *Options) Validate() error {
 		o.Serving.validate(),
 		o.Tokens.validate(), o.Admission.validate(),
 	)
-}
-
-// Values returns the values of all visible flags, when it is called.
-func Values(fl *pflag.FlagSet) func() map[string]string {
-	return func() map[string]string {
-		out := map[string]string{}
-		fl.VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				out[f.Name] = f.Value.String()
-			}
-		})
-		return out
-	}
 }

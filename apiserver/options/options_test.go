@@ -14,6 +14,7 @@ import (
 
 	"keelson/auth/authz"
 	"keelson/auth/remote"
+	"keelson/cluster/flags"
 )
 
 // TestModes: the authorizers that flags ask for, and flags that contradict each other.
@@ -92,9 +93,9 @@ func TestAuditLogBounds(t *testing.T) {
 		{[]string{"--audit-log-maxsize=0", "--audit-log-maxage=0", "--audit-log-maxbackup=0"}, [3]int{}},
 	} {
 		var o Audit
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		o.addFlags(flags)
-		if err := flags.Parse(c.args); err != nil {
+		fl := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.Add(fl, o.rows())
+		if err := fl.Parse(c.args); err != nil {
 			t.Fatal(err)
 		}
 		if got := [3]int{o.LogMaxSize, o.LogMaxAge, o.LogMaxBackups}; got != c.want || o.validate() != nil {

@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	netutils "k8s.io/utils/net"
 
 	"keelson/apiserver/servicealloc"
+	"keelson/lib/option"
 )
 
 // Services configures cluster IPs and node ports with kube-apiserver's flags.
@@ -26,14 +26,16 @@ type Services struct {
 	Advertise string
 }
 
-// AddFlags adds kube-apiserver's flags.
-func (o *Services) AddFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "`CIDR` of Services' cluster IPs, or two CIDRs "+
-		"of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
-	fl.StringVar(&o.NodePortRange, "service-node-port-range", "",
-		"`RANGE` of Services' node ports (default 30000-32767)")
-	fl.StringVar(&o.Advertise, "advertise-address", "",
-		"`IP` of the API server that other machines can reach: the endpoint of the Service kubernetes")
+// Rows are the options of Services, by kube-apiserver's names.
+func (o *Services) Rows() []option.Row {
+	return []option.Row{
+		option.New(&o.ClusterIPRange, "service-cluster-ip-range", "", "`CIDR` of Services' cluster IPs, or two CIDRs "+
+			"of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)"),
+		option.New(&o.NodePortRange, "service-node-port-range", "",
+			"`RANGE` of Services' node ports (default 30000-32767)"),
+		option.New(&o.Advertise, "advertise-address", "",
+			"`IP` of the API server that other machines can reach: the endpoint of the Service kubernetes"),
+	}
 }
 
 // validateAdvertise requires an address that is valid as an endpoint of the Service "kubernetes", which has one family.

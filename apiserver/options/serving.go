@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"keelson/lib/option"
 )
 
 // Serving holds kube-apiserver's flags for serving certificates.
@@ -29,15 +29,18 @@ type sniEntry struct {
 	names     []string // none: the names in the certificate
 }
 
-func (o *Serving) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.CertFile, "tls-cert-file", "",
-		"`FILE` with the serving certificate (default: issued by the cluster's CA)")
-	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of the serving certificate")
-	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil,
-		"serving certificate `CERT,KEY[:NAMES]` for clients whose SNI matches its names, or NAMES; may be repeated")
-	CurvesFlag(fl, &o.Curves)
-	fl.BoolVar(&o.StandardHTTP2, "standard-http2-server", false,
-		"speak HTTP/2 with the server of Go's standard library, in place of Keelson's own")
+func (o *Serving) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.CertFile, "tls-cert-file", "",
+			"`FILE` with the serving certificate (default: issued by the cluster's CA)"),
+		option.New(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of the serving certificate"),
+		option.Each(&o.SNI, "tls-sni-cert-key",
+			"serving certificate `CERT,KEY[:NAMES]` for clients whose SNI matches its names, or NAMES; may be "+
+				"repeated"),
+		CurvesRow(&o.Curves),
+		option.New(&o.StandardHTTP2, "standard-http2-server", false,
+			"speak HTTP/2 with the server of Go's standard library, in place of Keelson's own"),
+	}
 }
 
 func (o *Serving) validate() error {

@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"keelson/auth/authn"
+	"keelson/lib/option"
 	"keelson/pki"
 )
 
@@ -36,21 +35,23 @@ type ServiceAccountTokens struct {
 	NoExtendedExpiration bool
 }
 
-func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&o.Issuers, "service-account-issuer", nil,
-		"issuer `URL` of service account tokens; may be repeated: all are accepted, the first one issues")
-	fl.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", "",
-		"sign service account tokens with the private key in `FILE`, in place of the data directory's")
-	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil,
-		"verify service account tokens with the keys in `FILE`, too; may be repeated")
-	fl.StringSliceVar(&o.Audiences, "api-audiences", nil,
-		"`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)")
-	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "",
-		"`URL` of the JSON Web Key Set that the issuer's discovery document names")
-	fl.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", 0,
-		"maximum lifetime of a service account token; 0: unlimited")
-	AddNegated(fl, &o.NoExtendedExpiration, "service-account-extend-token-expiration",
-		"extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
+func (o *ServiceAccountTokens) rows() []option.Row {
+	return []option.Row{
+		option.Each(&o.Issuers, "service-account-issuer",
+			"issuer `URL` of service account tokens; may be repeated: all are accepted, the first one issues"),
+		option.New(&o.SigningKeyFile, "service-account-signing-key-file", "",
+			"sign service account tokens with the private key in `FILE`, in place of the data directory's"),
+		option.Each(&o.KeyFiles, "service-account-key-file",
+			"verify service account tokens with the keys in `FILE`, too; may be repeated"),
+		option.New(&o.Audiences, "api-audiences", nil,
+			"`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)"),
+		option.New(&o.JWKSURI, "service-account-jwks-uri", "",
+			"`URL` of the JSON Web Key Set that the issuer's discovery document names"),
+		option.New(&o.MaxExpiration, "service-account-max-token-expiration", 0,
+			"maximum lifetime of a service account token; 0: unlimited"),
+		option.Not(&o.NoExtendedExpiration, "service-account-extend-token-expiration",
+			"extend the tokens that kubelets ask for pods to a year, and count uses after their hour"),
+	}
 }
 
 // AllIssuers are the accepted issuers, the default one too.

@@ -3,9 +3,8 @@
 package options
 
 import (
-	"github.com/spf13/pflag"
-
 	"keelson/apiserver/pipeline"
+	"keelson/lib/option"
 )
 
 // Tracing configures the export of spans.
@@ -14,9 +13,11 @@ type Tracing struct {
 	ConfigFile string
 }
 
-func (o *Tracing) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ConfigFile, "tracing-config-file", "",
-		"export OpenTelemetry spans as the TracingConfiguration in `FILE` says")
+func (o *Tracing) rows() []option.Row {
+	return []option.Row{
+		option.New(&o.ConfigFile, "tracing-config-file", "",
+			"export OpenTelemetry spans as the TracingConfiguration in `FILE` says"),
+	}
 }
 
 // New returns the tracer; nil: tracing is off.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/cluster"
+	"keelson/cluster/flags"
 	"keelson/cluster/version"
 )
 
@@ -49,7 +50,8 @@ func (s *settings) parse(args []string, out, errs io.Writer) error {
 	fl.SetOutput(out)
 	for _, role := range cluster.Roles() {
 		if role.Name == "apiserver" {
-			role.AddFlags(fl, &s.role)
+			flags.Add(fl, role.Rows(&s.role))
+			s.role.API.Flags = flags.Values(fl)
 		}
 	}
 	fl.IntVar(&s.port, "secure-port", 6443, "serve the API over HTTPS on this port")

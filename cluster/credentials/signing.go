@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spf13/pflag"
 	certv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/rest"
 
 	"keelson/cluster/datadir"
 	"keelson/controllers/certificates"
 	"keelson/controllers/framework"
+	"keelson/lib/option"
 	"keelson/pki"
 )
 
@@ -40,24 +40,29 @@ var signerFlags = []struct{ signer, middle string }{
 	{certificates.LegacyUnknown, "legacy-unknown-"},
 }
 
-// Flags adds the flags of the signing keys.
-func (o *Signing) Flags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens "+
-		"in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
-	fl.StringVar(&o.RootCAFile, "root-ca-file", "",
-		"`FILE` with the authorities that pods trust the API server by (default: those of the kubeconfig)")
-	fl.StringVar(&o.All.Cert, "cluster-signing-cert-file", "", "sign approved certificate requests by the authority "+
-		"in `FILE` (default: that of the data directory; where there is none, nobody signs)")
-	fl.StringVar(&o.All.Key, "cluster-signing-key-file", "", "`FILE` with its key")
+// Rows are the options of the signing keys.
+func (o *Signing) Rows() []option.Row {
+	rows := []option.Row{
+		option.New(&o.TokenKeyFile, "service-account-private-key-file", "",
+			"`FILE` with the key that signs the tokens "+
+				"in secrets (default: the one in the data directory; where there is none, such secrets stay empty)"),
+		option.New(&o.RootCAFile, "root-ca-file", "",
+			"`FILE` with the authorities that pods trust the API server by (default: those of the kubeconfig)"),
+		option.New(&o.All.Cert, "cluster-signing-cert-file", "", "sign approved certificate requests by the authority "+
+			"in `FILE` (default: that of the data directory; where there is none, nobody signs)"),
+		option.New(&o.All.Key, "cluster-signing-key-file", "", "`FILE` with its key"),
+	}
 	o.By = map[string]*AuthorityFiles{}
 	for _, f := range signerFlags {
 		files := &AuthorityFiles{}
 		o.By[f.signer] = files
-		fl.StringVar(&files.Cert, "cluster-signing-"+f.middle+"cert-file", "",
-			"sign those of "+f.signer+" by the authority in `FILE`, in place of --cluster-signing-cert-file; signers "+
-				"without one sign nothing then")
-		fl.StringVar(&files.Key, "cluster-signing-"+f.middle+"key-file", "", "`FILE` with its key")
+		rows = append(rows,
+			option.New(&files.Cert, "cluster-signing-"+f.middle+"cert-file", "",
+				"sign those of "+f.signer+" by the authority in `FILE`, in place of --cluster-signing-cert-file; "+
+					"signers without one sign nothing then"),
+			option.New(&files.Key, "cluster-signing-"+f.middle+"key-file", "", "`FILE` with its key"))
 	}
+	return rows
 }
 
 func (f AuthorityFiles) none() bool { return f == AuthorityFiles{} }

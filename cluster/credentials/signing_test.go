@@ -15,6 +15,7 @@ import (
 	certv1 "k8s.io/api/certificates/v1"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/flags"
 	"keelson/controllers/certificates"
 	"keelson/controllers/framework"
 	"keelson/pki"
@@ -90,7 +91,7 @@ func TestSigningFlags(t *testing.T) {
 	} {
 		var signing Signing
 		fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-		signing.Flags(fl)
+		flags.Add(fl, signing.Rows())
 		if err := fl.Parse(strings.Fields(strings.ReplaceAll(c.args, "-file=", "-file="+dir+"/"))); err != nil {
 			t.Fatal(err)
 		}

@@ -10,10 +10,9 @@ import (
 	"net/netip"
 	"path/filepath"
 
-	"github.com/spf13/pflag"
-
 	"keelson/cluster/datadir"
 	"keelson/event"
+	"keelson/lib/option"
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/runtime"
@@ -33,14 +32,16 @@ const defaultConfDir = "/etc/cni/net.d"
 // defaultBinDirs are where Kubernetes distributions and Debian install plugins.
 var defaultBinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 
-// AddFlags adds the flags of the plugins.
-func (o *CNIOptions) AddFlags(fl *pflag.FlagSet) {
-	fl.BoolVar(&o.On, "cni", false, "set up pod networks with CNI plugins, by the first configuration in "+
-		"--cni-conf-dir, in place of the built-in network")
-	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "`DIRECTORY` of CNI network configurations; implies --cni (default "+
-		defaultConfDir+")")
-	fl.StringSliceVar(&o.BinDirs, "cni-bin-dir", nil,
-		"`DIRECTORIES` of CNI plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
+// Rows are the options of the plugins.
+func (o *CNIOptions) Rows() []option.Row {
+	return []option.Row{
+		option.New(&o.On, "cni", false, "set up pod networks with CNI plugins, by the first configuration in "+
+			"--cni-conf-dir, in place of the built-in network"),
+		option.New(&o.ConfDir, "cni-conf-dir", "", "`DIRECTORY` of CNI network configurations; implies --cni (default "+
+			defaultConfDir+")"),
+		option.New(&o.BinDirs, "cni-bin-dir", nil,
+			"`DIRECTORIES` of CNI plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)"),
+	}
 }
 
 // Enabled reports whether plugins attach pods.

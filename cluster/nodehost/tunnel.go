@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"keelson/cluster/datadir"
+	"keelson/lib/option"
 	"keelson/network/mesh"
 	"keelson/pki"
 )
@@ -29,16 +29,20 @@ type PodRouteOptions struct {
 	KeepAlive time.Duration
 }
 
-// AddFlags adds the flags of the tunnel.
-func (o *PodRouteOptions) AddFlags(fl *pflag.FlagSet) {
+// Rows are the options of the tunnel.
+func (o *PodRouteOptions) Rows() []option.Row {
 	o.Mode = mesh.Auto
-	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "`MODE` of the tunnel to pods of other nodes: auto (VXLAN where nodes "+
-		"do not share a network), vxlan (always), wireguard (always, encrypted; nodes without it are not reached) or "+
-		"none")
-	fl.IntVar(&o.Port, "tunnel-port", 0,
-		"UDP port of the tunnel, for VXLAN the same on all nodes (default 8472, of WireGuard 51820)")
-	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0,
-		"persistent keepalive interval of --tunnel=wireguard: 25s if this node is behind NAT (default off)")
+	return []option.Row{
+		option.Set((*tunnelMode)(&o.Mode), "tunnel",
+			"`MODE` of the tunnel to pods of other nodes: auto (VXLAN where nodes "+
+				"do not share a network), vxlan (always), wireguard (always, encrypted; nodes without it are not "+
+				"reached) or "+
+				"none"),
+		option.New(&o.Port, "tunnel-port", 0,
+			"UDP port of the tunnel, for VXLAN the same on all nodes (default 8472, of WireGuard 51820)"),
+		option.New(&o.KeepAlive, "tunnel-keepalive", 0,
+			"persistent keepalive interval of --tunnel=wireguard: 25s if this node is behind NAT (default off)"),
+	}
 }
 
 // Validate checks what flag parsing cannot. foreign reports that pods have no addresses of the built-in network.

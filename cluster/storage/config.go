@@ -9,26 +9,25 @@ import (
 	"log/slog"
 	"net/url"
 
-	"github.com/spf13/pflag"
-
-	"keelson/lib/flaggroup"
+	"keelson/lib/option"
 	"keelson/store/etcd"
 )
 
-// AddFlags adds the flags of the etcd client.
-func (e *Config) AddFlags(fl *pflag.FlagSet) { flaggroup.Add(fl, "Etcd", e.flags) }
-
-func (e *Config) flags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&e.Servers, "etcd-servers", nil,
-		"keep the objects in the etcd at `URL`,... in place of the embedded store")
-	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
-	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
-	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
+// Rows are the options of the etcd client.
+func (e *Config) Rows() []option.Row {
+	return option.In("Etcd", []option.Row{
+		option.New(&e.Servers, "etcd-servers", nil,
+			"keep the objects in the etcd at `URL`,... in place of the embedded store"),
+		option.New(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers"),
+		option.New(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`"),
+		option.New(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`"),
+	}...)
 }
 
-// AcceptDataLossFlag adds the flag of commands that open the embedded store.
-func AcceptDataLossFlag(fl *pflag.FlagSet, accept *bool) {
-	fl.BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
+// AcceptDataLossRow is the option of commands that open the embedded store.
+func AcceptDataLossRow(accept *bool) option.Row {
+	return option.New(accept, "accept-data-loss", false,
+		"go on if the embedded store lacks writes that it had acknowledged")
 }
 
 // Config names the etcd that holds the objects in place of the embedded store.

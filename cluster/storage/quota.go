@@ -4,11 +4,11 @@ package storage
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"keelson/cluster/datadir"
 	"keelson/lib/linux"
+	"keelson/lib/option"
 	"keelson/store"
 	"keelson/store/etcd"
 )
@@ -25,15 +25,13 @@ const (
 	reserveLeast   = 128 << 20
 )
 
-// quotaFlag adds the flag of processes with an embedded store.
-func quotaFlag(fl *pflag.FlagSet, quota *int64) {
-	fl.Int64Var(quota, "quota-backend-bytes", 0,
-		"refuse new and larger objects above `BYTES` in the embedded store; 0: a sixteenth of the memory, at most 2 GiB "+
+// QuotaRow is the option of processes with an embedded store.
+func (e *Config) QuotaRow() option.Row {
+	return option.New(&e.QuotaBytes, "quota-backend-bytes", 0,
+		"refuse new and larger objects above `BYTES` in the embedded store; 0: a sixteenth of the memory, at most 2 "+
+			"GiB "+
 			"and what the disk allows; negative: no quota")
 }
-
-// QuotaFlag is quotaFlag for other packages.
-func (e *Config) QuotaFlag(fl *pflag.FlagSet) { quotaFlag(fl, &e.QuotaBytes) }
 
 // quota is the quota of the embedded store in dir; 0: none.
 func (e Config) quota(dir datadir.Dir) int64 {
