@@ -88,6 +88,7 @@ var inside = map[string]map[string][]string{
 		"":         {"services"},
 	},
 	"cluster": {
+		"agents":      {"credentials", "version"},
 		"datadir":     {},
 		"flags":       {},
 		"version":     {},
@@ -97,7 +98,7 @@ var inside = map[string]map[string][]string{
 		"membership":  {"credentials", "datadir"},
 		"nodehost":    {"datadir", "version"},
 		"": {
-			"credentials", "datadir", "maintenance", "membership", "nodehost", "storage", "version",
+			"agents", "credentials", "datadir", "maintenance", "membership", "nodehost", "storage", "version",
 		},
 		"assets":      {"", "flags", "storage", "version"},
 		"clustertest": {""},

@@ -30,6 +30,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
+	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
@@ -337,7 +338,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		log:     c.log,
 		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
 		// Other instances may run on the same etcd.
-		election:  ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0},
+		election:  agents.Election{Off: len(c.cfg.Etcd.Servers) == 0},
 		waitAgain: true,
 		signers: credentials.Signers{
 			Tokens:      c.keys.Tokens.Signer,
@@ -476,8 +477,8 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		TLS:           c.keys.Serving.TLS(),
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 		Checks:        policyChecks(),
-		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
-			schedulerCollectors(), []prometheus.Collector{version.Metric(), gateMetric{c.cfg.Gates}}),
+		Collectors: slices.Concat(agents.ClientMetrics(), agents.ElectionMetrics(), controllers.Collectors(),
+			schedulerCollectors(), []prometheus.Collector{version.Metric(), agents.GateMetric{On: c.cfg.Gates}}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
 			c.keys.KubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),

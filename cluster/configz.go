@@ -4,13 +4,11 @@ package cluster
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"time"
 
 	certv1 "k8s.io/api/certificates/v1"
 
+	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/controllers/certificates"
 	"keelson/controllers/nodeipam"
@@ -18,53 +16,22 @@ import (
 	schedulerconfig "keelson/scheduler/config"
 )
 
-// settings are a component's configuration under Kubernetes' field names. Fields without effect in Keelson are left
-// out.
-type settings = map[string]any
-
-// configz serves a component's configuration at /configz, under the name that Kubernetes' component uses.
-func configz(name string, of settings) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		b, err := json.Marshal(settings{name: of})
-		if err != nil {
-			http.Error(w, fmt.Sprintf("error: %v", err), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(b) // the client may be gone
-	}
-}
-
-func (o ElectionOptions) configz(lease string) settings {
-	e := o.election(lease)
-	return settings{
-		"LeaderElect":       !o.Off,
-		"LeaseDuration":     e.Lease.String(),
-		"RenewDeadline":     e.Deadline.String(),
-		"RetryPeriod":       e.Retry.String(),
-		"ResourceLock":      cmp.Or(o.Lock, "leases"),
-		"ResourceName":      e.Name,
-		"ResourceNamespace": cmp.Or(e.Namespace, "kube-system"),
-	}
-}
-
 // schedulerConfigz returns a KubeSchedulerConfiguration.
-func schedulerConfigz(role RoleConfig) (string, settings) {
+func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
 	_, configuration, err := role.Scheduler.read()
 	if err != nil {
 		configuration = schedulerconfig.Default() // alone has reported the error
 	}
-	var profiles []settings
+	var profiles []agents.Settings
 	for _, p := range configuration.Profiles {
-		profiles = append(profiles, settings{
+		profiles = append(profiles, agents.Settings{
 			"SchedulerName":            p.SchedulerName,
 			"PercentageOfNodesToScore": p.PercentageOfNodesToScore,
 		})
 	}
-	return "componentconfig", settings{
-		"LeaderElection": role.Election.configz(schedulerLease),
-		"ClientConnection": settings{
+	return "componentconfig", agents.Settings{
+		"LeaderElection": role.Election.Configz(schedulerLease),
+		"ClientConnection": agents.Settings{
 			"Kubeconfig":  role.kubeconfig("scheduler"),
 			"ContentType": "application/vnd.kubernetes.protobuf",
 		},
@@ -78,42 +45,44 @@ func schedulerConfigz(role RoleConfig) (string, settings) {
 }
 
 // controllersConfigz returns a KubeControllerManagerConfiguration.
-func controllersConfigz(role RoleConfig) (string, settings) {
+func controllersConfigz(role RoleConfig) (string, agents.Settings) {
 	options := role.Controllers.Default()
-	out := settings{
-		"Generic": settings{
+	out := agents.Settings{
+		"Generic": agents.Settings{
 			"Port":           role.Serving.Port,
 			"Address":        role.Serving.Bind.String(),
 			"Controllers":    options.Controllers,
-			"LeaderElection": role.Election.configz(controllersLease),
-			"ClientConnection": settings{
+			"LeaderElection": role.Election.Configz(controllersLease),
+			"ClientConnection": agents.Settings{
 				"Kubeconfig":  role.kubeconfig("controller-manager"),
 				"ContentType": "application/vnd.kubernetes.protobuf",
 			},
-			"Debugging": settings{"EnableProfiling": !role.Serving.NoProfiling},
+			"Debugging": agents.Settings{"EnableProfiling": !role.Serving.NoProfiling},
 		},
-		"KubeCloudShared": settings{
+		"KubeCloudShared": agents.Settings{
 			"AllocateNodeCIDRs": options.PodRanges.Allocate == nodeipam.Allocate ||
 				options.PodRanges.Allocate != nodeipam.AllocateNothing && len(options.PodRanges.Cluster) > 0,
 			"ClusterCIDR":                  (*prefixes)(&options.PodRanges.Cluster).String(),
 			"UseServiceAccountCredentials": true,
 		},
 		"CSRSigningController": signingConfigz(role.Signing, options.CertificateLife),
-		"SAController": settings{
+		"SAController": agents.Settings{
 			"ServiceAccountKeyFile": role.Signing.TokenKeyFile,
 			"RootCAFile":            role.Signing.RootCAFile,
 		},
-		"AttachDetachController": settings{
+		"AttachDetachController": agents.Settings{
 			"DisableAttachDetachReconcilerSync": true,
 			"DisableForceDetachOnTimeout":       options.Attach.NoForceDetach,
 		},
-		"LegacySATokenCleaner": settings{"CleanUpPeriod": cmp.Or(options.LegacyTokenPeriod, 365*24*time.Hour).String()},
-		"NodeIPAMController": settings{
+		"LegacySATokenCleaner": agents.Settings{
+			"CleanUpPeriod": cmp.Or(options.LegacyTokenPeriod, 365*24*time.Hour).String(),
+		},
+		"NodeIPAMController": agents.Settings{
 			"ServiceCIDR":          (*prefixes)(&options.PodRanges.Reserved).String(),
 			"NodeCIDRMaskSizeIPv4": cmp.Or(options.PodRanges.Bits4, 24),
 			"NodeCIDRMaskSizeIPv6": cmp.Or(options.PodRanges.Bits6, 64),
 		},
-		"NodeLifecycleController": settings{
+		"NodeLifecycleController": agents.Settings{
 			"NodeEvictionRate":          max(0, options.Nodes.Rate),
 			"SecondaryNodeEvictionRate": max(0, options.Nodes.SecondaryRate),
 			"NodeStartupGracePeriod":    options.Nodes.StartupGrace.String(),
@@ -121,19 +90,19 @@ func controllersConfigz(role RoleConfig) (string, settings) {
 			"LargeClusterSizeThreshold": max(0, options.Nodes.LargeClusterThreshold),
 			"UnhealthyZoneThreshold":    options.Nodes.UnhealthyThreshold,
 		},
-		"PodGCController": settings{"TerminatedPodGCThreshold": max(0, options.TerminatedPods)},
+		"PodGCController": agents.Settings{"TerminatedPodGCThreshold": max(0, options.TerminatedPods)},
 		"HPAController":   autoscalingConfigz(options.Autoscaling),
 	}
 	concurrencyConfigz(out, options)
 	return "kubecontrollermanager.config.k8s.io", out
 }
 
-func autoscalingConfigz(a *podautoscaler.Config) settings {
+func autoscalingConfigz(a *podautoscaler.Config) agents.Settings {
 	c := podautoscaler.Defaults()
 	if a != nil {
 		c = *a
 	}
-	return settings{
+	return agents.Settings{
 		"HorizontalPodAutoscalerSyncPeriod":                   c.SyncPeriod.String(),
 		"HorizontalPodAutoscalerDownscaleStabilizationWindow": c.DownscaleStabilization.String(),
 		"HorizontalPodAutoscalerTolerance":                    c.Tolerance,
@@ -144,7 +113,7 @@ func autoscalingConfigz(a *podautoscaler.Config) settings {
 
 // concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's
 // name.
-func concurrencyConfigz(out settings, options ControllerOptions) {
+func concurrencyConfigz(out agents.Settings, options ControllerOptions) {
 	for _, info := range KnownControllers() {
 		at, ok := map[string][2]string{
 			"cron-job":                  {"CronJobController", "ConcurrentCronJobSyncs"},
@@ -171,17 +140,17 @@ func concurrencyConfigz(out settings, options ControllerOptions) {
 		if !ok {
 			continue
 		}
-		section, _ := out[at[0]].(settings)
+		section, _ := out[at[0]].(agents.Settings)
 		if section == nil {
-			section = settings{}
+			section = agents.Settings{}
 			out[at[0]] = section
 		}
 		section[at[1]] = cmp.Or(options.Workers[info.Syncs], info.Workers)
 	}
 }
 
-func signingConfigz(o credentials.Signing, life time.Duration) settings {
-	out := settings{
+func signingConfigz(o credentials.Signing, life time.Duration) agents.Settings {
+	out := agents.Settings{
 		"ClusterSigningCertFile": o.All.Cert,
 		"ClusterSigningKeyFile":  o.All.Key,
 		"ClusterSigningDuration": cmp.Or(life, 365*24*time.Hour).String(),
@@ -196,7 +165,7 @@ func signingConfigz(o credentials.Signing, life time.Duration) settings {
 		if one := o.By[signer]; one != nil {
 			files = *one
 		}
-		out[name] = settings{"CertFile": files.Cert, "KeyFile": files.Key}
+		out[name] = agents.Settings{"CertFile": files.Cert, "KeyFile": files.Key}
 	}
 	return out
 }

@@ -21,6 +21,7 @@ import (
 	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
+	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/version"
 	"keelson/controllers/certificates"
@@ -195,7 +196,7 @@ func (m *InMemory) site(connect Connect) *site {
 		marks:    m.made.Load().marks,
 		log:      m.c.log,
 		connect:  connect,
-		election: ElectionOptions{Off: true},
+		election: agents.Election{Off: true},
 		signers: credentials.Signers{
 			Tokens:      m.c.keys.Tokens.Signer,
 			Authorities: certificates.All(m.c.keys.CA).Authorities,

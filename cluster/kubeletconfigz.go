@@ -7,14 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"keelson/cluster/agents"
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 )
 
 // kubeletConfigz returns a KubeletConfiguration, with what the kubelet takes where nothing was said.
-func kubeletConfigz(of *kubelet.Config) (string, settings) {
+func kubeletConfigz(of *kubelet.Config) (string, agents.Settings) {
 	lease := cmp.Or(of.LeaseInterval, 10*time.Second)
-	return "kubeletconfig", settings{
+	return "kubeletconfig", agents.Settings{
 		"kind":                      "KubeletConfiguration",
 		"apiVersion":                "kubelet.config.k8s.io/v1beta1",
 		"enableServer":              of.TLS != nil,
@@ -39,7 +40,7 @@ func kubeletConfigz(of *kubelet.Config) (string, settings) {
 		"preloadedImagesVerificationAllowlist": of.PreloadedImagesVerificationAllowlist,
 		"containerLogMaxSize":                  of.ContainerLogs.Complete().MaxSize,
 		"containerLogMaxFiles":                 of.ContainerLogs.Complete().MaxFiles,
-		"crashLoopBackOff": settings{
+		"crashLoopBackOff": agents.Settings{
 			"maxContainerRestartPeriod": cmp.Or(of.CrashBackOffMax, 5*time.Minute).String(),
 		},
 		"evictionHard":                     pairs(cmp.Or(of.Eviction.Hard, eviction.DefaultHard), "<"),

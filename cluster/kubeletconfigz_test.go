@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"keelson/cluster/agents"
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 )
@@ -23,8 +24,8 @@ func TestKubeletConfigz(t *testing.T) {
 		Eviction:    eviction.Config{Soft: "memory.available<1Gi", SoftGrace: "memory.available=1m30s"},
 	}
 	answer := httptest.NewRecorder()
-	configz(kubeletConfigz(&config)).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-		"/configz", http.NoBody))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/configz", http.NoBody)
+	agents.Configz(kubeletConfigz(&config)).ServeHTTP(answer, r)
 	var got struct {
 		Config struct {
 			Kind             string

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"keelson/cluster/agents"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
 	"keelson/event/eventlog"
@@ -80,7 +81,7 @@ func proxyPages(all func() map[string]string) http.Handler {
 		}
 	}
 	mux := http.NewServeMux()
-	pages(mux, "kube-proxy", flags, "/healthz", "/proxyMode")
+	agents.Pages(mux, "kube-proxy", flags, "/healthz", "/proxyMode")
 	return mux
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/auth"
+	"keelson/cluster/agents"
 	"keelson/cluster/datadir"
 	"keelson/event"
 	"keelson/lib/option"
@@ -73,7 +74,7 @@ type roleCommand struct {
 	// metrics are the role's own collectors; nil: none.
 	metrics func() []prometheus.Collector
 	// config returns what /configz serves; nil: nothing.
-	config func(r RoleConfig) (name string, of settings)
+	config func(r RoleConfig) (name string, of agents.Settings)
 	// run runs the process; nil: alone.
 	run func(ctx context.Context, r RoleConfig) error
 }

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"slices"
-	"time"
 
 	"keelson/apiserver/options"
 	"keelson/cluster/nodehost"
@@ -20,11 +19,17 @@ func apiServerRows(r *RoleConfig) []option.Row {
 		r.Etcd.QuotaRow(), storage.AcceptDataLossRow(&r.AcceptDataLoss))
 }
 
+// The secure ports of kube-controller-manager and kube-scheduler.
+const (
+	ControllersPort = 10257
+	SchedulerPort   = 10259
+)
+
 // agentRows are the options of a role that is kube-controller-manager or kube-scheduler in Kubernetes.
 func agentRows(r *RoleConfig, lease string, port int) []option.Row {
 	return slices.Concat(
-		option.In("Leader election", r.Election.rows(lease)...),
-		option.In("Secure serving", r.Serving.rows(port)...),
+		option.In("Leader election", r.Election.Rows(lease)...),
+		option.In("Secure serving", r.Serving.Rows(port)...),
 		[]option.Row{gatesRow(&r.Gates)},
 		agentIgnored(),
 	)
@@ -39,24 +44,6 @@ func controllerManagerRows(r *RoleConfig) []option.Row {
 		option.New(new(bool), "use-service-account-credentials", true,
 			"without effect: each controller acts as its service account"),
 	}...)
-}
-
-// rows configure leader election of a role by the given lease.
-func (e *ElectionOptions) rows(lease string) []option.Row {
-	return []option.Row{
-		option.Not(&e.Off, "leader-elect",
-			"work only while holding a lease, so that of several copies one works"),
-		option.New(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
-			"how long other candidates wait after the last renewal before they acquire the lease"),
-		option.New(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second,
-			"how long the leader retries a failed renewal before it stops leading"),
-		option.New(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second,
-			"interval between attempts to acquire or renew the lease"),
-		option.New(&e.Lock, "leader-elect-resource-lock", "leases",
-			"type of the lock object; only leases is supported"),
-		option.New(&e.Name, "leader-elect-resource-name", lease, "name of the lease"),
-		option.New(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease"),
-	}
 }
 
 func kubeletRows(r *RoleConfig) []option.Row {

@@ -20,6 +20,7 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/client/servers"
+	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/membership"
@@ -63,9 +64,9 @@ type RoleConfig struct {
 	LogOutput io.Writer
 	Options
 	// Election configures leader election of controllers or scheduler.
-	Election ElectionOptions
+	Election agents.Election
 	// Serving configures the health and metrics port of controllers or scheduler.
-	Serving AgentServing
+	Serving agents.Serving
 	// Signing are the keys with which controllers sign.
 	Signing credentials.Signing
 	// Ready is called once the role serves.
@@ -133,7 +134,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		}
 	}
 	cfg, err := r.config()
-	if err = errors.Join(err, r.Election.validate(), r.Signing.Validate()); err != nil {
+	if err = errors.Join(err, r.Election.Validate(), r.Signing.Validate()); err != nil {
 		return err
 	}
 	cfg.DataDir = cfg.DataDir.Named()
@@ -156,19 +157,19 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	anonymous := servers.Anonymous(kept.REST)
-	of := agentState{
-		watchdog:  r.Election.watch(),
-		component: row.agent,
-		flags:     r.API.Flags,
-		gates:     r.Gates,
+	of := agents.State{
+		Watchdog:  r.Election.Watch(),
+		Component: row.agent,
+		Flags:     r.API.Flags,
+		Gates:     r.Gates,
 	}
 	if row.metrics != nil {
-		of.metrics = row.metrics()
+		of.Metrics = row.metrics()
 	}
 	if row.config != nil {
-		of.configName, of.config = row.config(r)
+		of.ConfigName, of.Config = row.config(r)
 	}
-	serve, err := r.Serving.serve(base, of, r.log())
+	serve, err := r.Serving.Serve(base, of, r.log())
 	if err != nil {
 		return err
 	}

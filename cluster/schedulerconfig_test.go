@@ -26,6 +26,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/client"
 	"keelson/client/clienttest"
+	"keelson/cluster/agents"
 	"keelson/cluster/datadir"
 	"keelson/cluster/flags"
 	"keelson/scheduler/loop"
@@ -183,7 +184,7 @@ func TestSchedulerFileAndFlags(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	role := RoleConfig{Election: ElectionOptions{
+	role := RoleConfig{Election: agents.Election{
 		LeaseDuration: 50 * time.Second,
 		RenewDeadline: 10 * time.Second,
 		RetryPeriod:   2 * time.Second,

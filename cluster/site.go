@@ -20,6 +20,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/client/servers"
+	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
@@ -51,7 +52,7 @@ type site struct {
 	connect Connect
 	// election configures leader election. patient instances wait for another term when they lose the lease, others
 	// end.
-	election  ElectionOptions
+	election  agents.Election
 	waitAgain bool
 	signers   credentials.Signers
 	// rejected is what the API server in this process tells of configuration files that are not in use; nil: it runs in
@@ -201,9 +202,9 @@ func (s *site) controllers() (run.Func, error) {
 	if s.election.Off {
 		return func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }, nil
 	}
-	e := s.election.election(controllersLease)
+	e := s.election.For(controllersLease)
 	e.Component = controllersLease
-	return elected(cfg.Clients(""), e, s.cfg.NodeName, s.waitAgain, cfg.Log, func(ctx context.Context) error {
+	return agents.Elected(cfg.Clients(""), e, s.cfg.NodeName, s.waitAgain, cfg.Log, func(ctx context.Context) error {
 		return runControllers(ctx, cfg, func() {})
 	}), nil
 }
@@ -249,16 +250,16 @@ func (s *site) scheduler() (run.Func, error) {
 	}
 	if !s.election.Off && !s.waitAgain {
 		cfg.LeaderElect = true
-		cfg.Election = s.election.election(schedulerLease)
+		cfg.Election = s.election.For(schedulerLease)
 	}
 	life, err := newReloadingScheduler(cfg, s.cfg.Scheduler, s.rejected)
 	if err != nil {
 		return nil, err
 	}
 	if !s.election.Off && s.waitAgain {
-		e := s.election.election(schedulerLease)
+		e := s.election.For(schedulerLease)
 		e.Component = life.reporter()
-		return elected(cfg.Client, e, s.cfg.NodeName, true, cfg.Log, func(ctx context.Context) error {
+		return agents.Elected(cfg.Client, e, s.cfg.NodeName, true, cfg.Log, func(ctx context.Context) error {
 			return life.run(ctx, func() {})
 		}), nil
 	}
@@ -302,7 +303,7 @@ func (s *site) kubelet() (run.Func, error) {
 	cfg := s.cfg
 	dir := s.dir
 	cl := s.connect(nodeUser(cfg), "kubelet/"+version.Kubernetes)
-	callers, err := newDelegatedAuth(cl, AgentServing{}, s.logOf(eventlog.Kubelet))
+	callers, err := agents.NewDelegatedAuth(cl, agents.Serving{}, s.logOf(eventlog.Kubelet))
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +312,7 @@ func (s *site) kubelet() (run.Func, error) {
 		return nil, err
 	}
 	zpages := http.NewServeMux()
-	pages(zpages, "kubelet", cfg.API.Flags, "/configz", "/healthz", "/logs", "/metrics", "/pods", "/runningpods",
+	agents.Pages(zpages, "kubelet", cfg.API.Flags, "/configz", "/healthz", "/logs", "/metrics", "/pods", "/runningpods",
 		"/stats/summary")
 	kc := kubelet.Config{
 		NodeName:   cfg.NodeName,
@@ -329,11 +330,11 @@ func (s *site) kubelet() (run.Func, error) {
 			ClientCA:     s.node.serving.ClientCAs,
 			AllowedNames: []string{credentials.KubeletClientUser},
 			ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
-				return callers.admitAtNode(w, r, cfg.NodeName, verb, subresources)
+				return callers.AdmitAtNode(w, r, cfg.NodeName, verb, subresources)
 			},
 			Pages: zpages,
-			Metrics: slices.Concat(clientMetrics(), []prometheus.Collector{
-				version.Metric(), gateMetric{cfg.Gates}, s.node.metrics,
+			Metrics: slices.Concat(agents.ClientMetrics(), []prometheus.Collector{
+				version.Metric(), agents.GateMetric{On: cfg.Gates}, s.node.metrics,
 			}),
 		},
 		NodeObject: kubelet.NodeObject{
@@ -367,7 +368,7 @@ func (s *site) kubelet() (run.Func, error) {
 		kc.Tunnel = t
 		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
 	}
-	zpages.Handle("/configz", configz(kubeletConfigz(&kc)))
+	zpages.Handle("/configz", agents.Configz(kubeletConfigz(&kc)))
 	kl, err := kubelet.New(kc)
 	if err != nil {
 		return nil, err

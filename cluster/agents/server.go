@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package agents is what a controller manager or a scheduler has beside its work when it is a process of its own: the
+// HTTPS port with health, metrics, profiles and configuration, whose callers the API server authenticates and
+// authorizes; the leader election; and the metrics of its client. A kubelet's callers are admitted in the same way. It
+// knows no agent.
+package agents
 
 import (
 	"context"
@@ -38,15 +42,9 @@ import (
 	"keelson/pki"
 )
 
-// The secure ports of kube-controller-manager and kube-scheduler.
-const (
-	ControllersPort = 10257
-	SchedulerPort   = 10259
-)
-
-// AgentServing holds the flags of kube-controller-manager and kube-scheduler for the HTTPS port with health, metrics
+// Serving holds the flags of kube-controller-manager and kube-scheduler for the HTTPS port with health, metrics
 // and profiles. The zero value serves nothing.
-type AgentServing struct {
+type Serving struct {
 	// Port is --secure-port; 0: nothing is served. FallbackPort allows a free port in its place when it is in use.
 	Port         int
 	FallbackPort bool
@@ -69,10 +67,10 @@ type AgentServing struct {
 	AlwaysAllow []string
 }
 
-// healthPaths are the default of AgentServing.AlwaysAllow.
+// healthPaths are the default of Serving.AlwaysAllow.
 var healthPaths = []string{"/healthz", "/readyz", "/livez"}
 
-func (o AgentServing) validate() error {
+func (o Serving) validate() error {
 	var errs []error
 	if o.Port < 0 || o.Port > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port %d is not between 0 and 65535", o.Port))
@@ -105,53 +103,53 @@ var tlsVersions = map[string]uint16{
 // watchdogTolerance is how long after the end of its lease a leader may still report that it is healthy.
 const watchdogTolerance = 20 * time.Second
 
-// agentState is what an agent serves on its port.
-type agentState struct {
-	// watchdog checks the leader election; nil: there is none.
-	watchdog *leaderelection.HealthzAdaptor
-	metrics  []prometheus.Collector
-	// component is the name on /statusz and /flagz; flags are shown there, if they are known.
-	component string
-	flags     func() map[string]string
-	gates     gates.On
-	// config is served at /configz under configName; an empty name: not served.
-	configName string
-	config     settings
+// State is what an agent serves on its port.
+type State struct {
+	// Watchdog checks the leader election; nil: there is none.
+	Watchdog *leaderelection.HealthzAdaptor
+	Metrics  []prometheus.Collector
+	// Component is the name on /statusz and /flagz; Flags are shown there, if they are known.
+	Component string
+	Flags     func() map[string]string
+	Gates     gates.On
+	// ConfigName is the name under which Config is served at /configz; empty: it is not served.
+	ConfigName string
+	Config     Settings
 }
 
-// agentServer serves health, metrics and profiles of an agent that is a process of its own.
-type agentServer struct {
-	opts AgentServing
-	auth *delegatedAuth
+// server serves health, metrics and profiles of an agent that is a process of its own.
+type server struct {
+	opts Serving
+	auth *DelegatedAuth
 	cert *tls.Certificate
 	mux  *http.ServeMux
 	log  *slog.Logger
 }
 
-// serve returns the part that serves on the secure port; none when the port is 0.
-func (o AgentServing) serve(cl *client.Client, of agentState, log *slog.Logger) ([]run.Part, error) {
+// Serve returns the part that serves on the secure port; none when the port is 0.
+func (o Serving) Serve(cl *client.Client, of State, log *slog.Logger) ([]run.Part, error) {
 	if err := o.validate(); err != nil || o.Port == 0 {
 		return nil, err
 	}
-	s, err := newAgentServer(o, cl, of, log)
+	s, err := newServer(o, cl, of, log)
 	if err != nil {
 		return nil, err
 	}
 	return []run.Part{{Name: "health and metrics", Run: s.run}}, nil
 }
 
-// newAgentServer returns a server that does not listen yet.
-func newAgentServer(
-	agentServing AgentServing, cl *client.Client, of agentState, log *slog.Logger,
-) (*agentServer, error) {
-	who, err := newDelegatedAuth(cl, agentServing, log)
+// newServer returns a server that does not listen yet.
+func newServer(
+	agentServing Serving, cl *client.Client, of State, log *slog.Logger,
+) (*server, error) {
+	who, err := NewDelegatedAuth(cl, agentServing, log)
 	if err != nil {
 		return nil, err
 	}
 	if agentServing.AlwaysAllow == nil {
 		agentServing.AlwaysAllow = healthPaths
 	}
-	s := &agentServer{
+	s := &server{
 		opts: agentServing,
 		auth: who,
 		mux:  http.NewServeMux(),
@@ -165,7 +163,7 @@ func newAgentServer(
 }
 
 // certificate returns the serving certificate: the flags' or a new self-signed one.
-func (o AgentServing) certificate() (*tls.Certificate, error) {
+func (o Serving) certificate() (*tls.Certificate, error) {
 	if o.CertFile != "" {
 		return pki.ReadServing(o.CertFile, o.KeyFile)
 	}
@@ -190,10 +188,10 @@ func (o AgentServing) certificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-func (s *agentServer) routes(of agentState) {
+func (s *server) routes(of State) {
 	checks := []discovery.Check{{Name: "ping", Run: func(*http.Request) error { return nil }}}
-	if of.watchdog != nil {
-		checks = append(checks, discovery.Check{Name: of.watchdog.Name(), Run: of.watchdog.Check})
+	if of.Watchdog != nil {
+		checks = append(checks, discovery.Check{Name: of.Watchdog.Name(), Run: of.Watchdog.Check})
 	}
 	probes := discovery.NewProbes()
 	for _, path := range []string{"healthz", "livez", "readyz"} {
@@ -201,13 +199,13 @@ func (s *agentServer) routes(of agentState) {
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		version.Metric(), gateMetric{of.gates})
-	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), of.metrics)...)
+		version.Metric(), GateMetric{On: of.Gates})
+	all.MustRegister(slices.Concat(ClientMetrics(), ElectionMetrics(), of.Metrics)...)
 	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	s.mux.Handle("/metrics/slis", probes)
-	pages(s.mux, of.component, of.flags, "/healthz", "/livez", "/metrics", "/readyz")
-	if of.configName != "" {
-		s.mux.Handle("/configz", configz(of.configName, of.config))
+	Pages(s.mux, of.Component, of.Flags, "/healthz", "/livez", "/metrics", "/readyz")
+	if of.ConfigName != "" {
+		s.mux.Handle("/configz", Configz(of.ConfigName, of.Config))
 	}
 	if s.opts.NoProfiling {
 		return
@@ -218,8 +216,8 @@ func (s *agentServer) routes(of agentState) {
 	s.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
-// pages serves /statusz and, if the flags are known, /flagz of a component that has these paths, too.
-func pages(mux *http.ServeMux, component string, flags func() map[string]string, paths ...string) {
+// Pages serves /statusz and, if the flags are known, /flagz of a component that has these paths, too.
+func Pages(mux *http.ServeMux, component string, flags func() map[string]string, paths ...string) {
 	if flags != nil {
 		discovery.Flagz(mux, component, flags)
 		paths = append([]string{"/flagz"}, paths...)
@@ -228,7 +226,7 @@ func pages(mux *http.ServeMux, component string, flags func() map[string]string,
 }
 
 // ServeHTTP authenticates and authorizes a request, then serves it.
-func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	connlimit.Request(r.Context())
 	w.Header().Set("Cache-Control", "no-cache, private")
 	if !s.alwaysAllowed(r.URL.Path) && !s.auth.admit(w, r) {
@@ -237,7 +235,7 @@ func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-func (s *agentServer) alwaysAllowed(path string) bool {
+func (s *server) alwaysAllowed(path string) bool {
 	return slices.ContainsFunc(s.opts.AlwaysAllow, func(p string) bool {
 		begin, more := strings.CutSuffix(p, "*")
 		return path == p || more && strings.HasPrefix(path, begin)
@@ -245,7 +243,7 @@ func (s *agentServer) alwaysAllowed(path string) bool {
 }
 
 // run serves until ctx ends.
-func (s *agentServer) run(ctx context.Context, ready func()) error {
+func (s *server) run(ctx context.Context, ready func()) error {
 	listener, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -276,7 +274,7 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 	return fmt.Errorf("serve health and metrics: %w", err)
 }
 
-func (s *agentServer) tls() *tls.Config {
+func (s *server) tls() *tls.Config {
 	curves, _ := options.CurveIDs(s.opts.Curves) // validated
 	return &tls.Config{
 		MinVersion:       tlsVersions[s.opts.MinTLS],
@@ -287,7 +285,7 @@ func (s *agentServer) tls() *tls.Config {
 	}
 }
 
-func (s *agentServer) listen(ctx context.Context) (net.Listener, error) {
+func (s *server) listen(ctx context.Context) (net.Listener, error) {
 	at := s.opts.Bind
 	if !at.IsValid() {
 		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})

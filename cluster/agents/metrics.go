@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package agents
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 	"keelson/client"
 )
 
-// clientMetrics are client-go's rest_client_* metrics for the requests of this process, and what our client counts.
+// ClientMetrics are client-go's rest_client_* metrics for the requests of this process, and what our client counts.
 // There is one set, because
 // client-go has one global registry.
-var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
+var ClientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total",
 		Help: "Number of HTTP requests, partitioned by status code, method, and host.",
@@ -32,9 +32,9 @@ var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	return []prometheus.Collector{requests, took, client.ClaimCreations()}
 })
 
-// electionMetrics are client-go's leader_election_* metrics. There is one set, created before the first election
+// ElectionMetrics are client-go's leader_election_* metrics. There is one set, created before the first election
 // begins.
-var electionMetrics = sync.OnceValue(func() []prometheus.Collector {
+var ElectionMetrics = sync.OnceValue(func() []prometheus.Collector {
 	m := electionMetric{
 		leads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "leader_election_master_status",

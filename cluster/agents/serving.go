@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package agents
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"keelson/lib/option"
 )
 
-// rows are the options of the secure port. Names and meaning are those of kube-controller-manager and kube-scheduler.
-func (o *AgentServing) rows(port int) []option.Row {
+// Rows are the options of the secure port. Names and meaning are those of kube-controller-manager and kube-scheduler.
+func (o *Serving) Rows(port int) []option.Row {
 	o.Port = port
 	o.FallbackPort = true
 	o.Bind = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -40,7 +40,7 @@ func (o *AgentServing) rows(port int) []option.Row {
 }
 
 // securePort is the flag --secure-port. An explicit port has no fallback.
-type securePort struct{ o *AgentServing }
+type securePort struct{ o *Serving }
 
 // String formats the flag's value.
 func (p securePort) String() string {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package agents
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestGateMetric(t *testing.T) {
 	values := func(on gates.On) map[string]float64 {
 		t.Helper()
 		r := prometheus.NewRegistry()
-		r.MustRegister(gateMetric{on})
+		r.MustRegister(GateMetric{On: on})
 		families, err := r.Gather()
 		if err != nil || len(families) != 1 || families[0].GetName() != "kubernetes_feature_enabled" {
 			t.Fatalf("%v, %v", families, err)

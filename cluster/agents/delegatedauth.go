@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package agents
 
 import (
 	"context"
@@ -37,11 +37,11 @@ import (
 	"keelson/pki"
 )
 
-// delegatedAuth authenticates and authorizes the callers of an agent's health and metrics port, as delegated
+// DelegatedAuth authenticates and authorizes the callers of an agent's health and metrics port, as delegated
 // authentication does in Kubernetes: by a client certificate of a CA from the ConfigMap
 // kube-system/extension-apiserver-authentication, or by a TokenReview; then by a SubjectAccessReview. Answers are
 // cached for reviewLife.
-type delegatedAuth struct {
+type DelegatedAuth struct {
 	authnAPI  kubernetes.Interface // receives TokenReviews
 	authzAPI  kubernetes.Interface // receives SubjectAccessReviews
 	certs     *authn.Certificates
@@ -72,7 +72,7 @@ type reviewed struct {
 	reason  string
 }
 
-func newDelegatedAuth(cl *client.Client, agentServing AgentServing, log *slog.Logger) (*delegatedAuth, error) {
+func NewDelegatedAuth(cl *client.Client, agentServing Serving, log *slog.Logger) (*DelegatedAuth, error) {
 	who, err := otherServer(cl, "--authentication-kubeconfig", agentServing.AuthnKubeconfig)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func newDelegatedAuth(cl *client.Client, agentServing AgentServing, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	c := &delegatedAuth{
+	c := &DelegatedAuth{
 		authnAPI: who,
 		authzAPI: may,
 		certs:    authn.NewCertificates(x509.NewCertPool()),
@@ -123,7 +123,7 @@ func otherServer(cl *client.Client, flag, file string) (kubernetes.Interface, er
 }
 
 // admit reports whether r may be served. If not, it has written the error response.
-func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
+func (c *DelegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	user, err := c.authenticate(r.WithContext(ctx))
@@ -160,9 +160,9 @@ func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && allowed
 }
 
-// admitAtNode reports whether a caller of the node's kubelet, who has sent a bearer token, may use one of the node's
+// AdmitAtNode reports whether a caller of the node's kubelet, who has sent a bearer token, may use one of the node's
 // subresources. If not, it has written the error response. Kubernetes' kubelet does so in its webhook modes.
-func (c *delegatedAuth) admitAtNode(
+func (c *DelegatedAuth) AdmitAtNode(
 	w http.ResponseWriter, r *http.Request, node, verb string, subresources []string,
 ) bool {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
@@ -204,7 +204,7 @@ func (c *delegatedAuth) admitAtNode(
 }
 
 // authenticate returns the user of r. A wrong credential is an error; a request without credentials is anonymous.
-func (c *delegatedAuth) authenticate(r *http.Request) (*auth.User, error) {
+func (c *DelegatedAuth) authenticate(r *http.Request) (*auth.User, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		c.refreshCAs(r.Context())
 		if u, ok, err := c.certs.Authenticate(r); ok || err != nil && authn.Bearer(r) == "" {
@@ -219,7 +219,7 @@ func (c *delegatedAuth) authenticate(r *http.Request) (*auth.User, error) {
 }
 
 // refreshCAs reads the client CAs from the API server, unless that was done within caLife.
-func (c *delegatedAuth) refreshCAs(ctx context.Context) {
+func (c *DelegatedAuth) refreshCAs(ctx context.Context) {
 	fresh := func() bool { return time.Since(time.Unix(0, c.refreshed.Load())) < caLife }
 	if c.staticCAs || fresh() {
 		return
@@ -252,7 +252,7 @@ func (c *delegatedAuth) refreshCAs(ctx context.Context) {
 }
 
 // byToken authenticates a token with a TokenReview.
-func (c *delegatedAuth) byToken(ctx context.Context, source, token string) (*auth.User, error) {
+func (c *DelegatedAuth) byToken(ctx context.Context, source, token string) (*auth.User, error) {
 	got, err := c.review(ctx, source, c.tokens, []byte(token), true, func() (reviewed, error) {
 		tr, err := c.authnAPI.AuthenticationV1().TokenReviews().Create(ctx,
 			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
@@ -288,7 +288,7 @@ const maxCachedPath = 4096
 
 // authorize asks the API server whether user may do what spec, which names no user, asks for. keep says whether the
 // answer may be cached. Members of system:masters need no review.
-func (c *delegatedAuth) authorize(
+func (c *DelegatedAuth) authorize(
 	ctx context.Context, user *auth.User, spec authorizationv1.SubjectAccessReviewSpec, keep bool,
 ) (allowed bool, reason string, err error) {
 	if slices.Contains(user.Groups, auth.Masters) {
@@ -329,7 +329,7 @@ func sourceOf(r *http.Request) string {
 
 // review returns the cached answer for question, or calls ask. keep says whether the answer may be cached. Callers
 // wait for their own reviews only.
-func (c *delegatedAuth) review(
+func (c *DelegatedAuth) review(
 	ctx context.Context, caller string, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error),
 ) (reviewed, error) {
 	key := sha256.Sum256(question)

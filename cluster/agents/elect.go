@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package agents
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"keelson/lib/run"
 )
 
-// elected returns a part that works only while this instance is the leader. An instance that loses its lease waits
+// Elected returns a part that works only while this instance is the leader. An instance that loses its lease waits
 // again if patient; else it ends with client.ErrNotLeader. work is called once per term. The lease's holder begins with
 // node, the name of this machine's node.
-func elected(cl *client.Client, election client.Election, node string, patient bool, log *slog.Logger, work func(
+func Elected(cl *client.Client, election client.Election, node string, patient bool, log *slog.Logger, work func(
 	context.Context,
 ) error,
 ) run.Func {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package agents
 
 import (
 	"context"
@@ -89,15 +89,15 @@ func newJudge(t *testing.T) *judge {
 }
 
 // serve answers with the handler of an agent until the test ends.
-func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
+func (j *judge) serve(t *testing.T, o Serving, dog *leaderelection.HealthzAdaptor) *httptest.Server {
 	t.Helper()
-	s, err := newAgentServer(o, &client.Client{Interface: client.Plain(j.Clientset)}, agentState{
-		watchdog:   dog,
-		metrics:    controllers.Collectors(),
-		component:  "kube-scheduler",
-		flags:      func() map[string]string { return map[string]string{"leader-elect": "true"} },
-		configName: "componentconfig",
-		config:     settings{"Parallelism": 16},
+	s, err := newServer(o, &client.Client{Interface: client.Plain(j.Clientset)}, State{
+		Watchdog:   dog,
+		Metrics:    controllers.Collectors(),
+		Component:  "kube-scheduler",
+		Flags:      func() map[string]string { return map[string]string{"leader-elect": "true"} },
+		ConfigName: "componentconfig",
+		Config:     Settings{"Parallelism": 16},
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func clientOf(t *testing.T, ca *pki.Authority, s pki.Subject) *tls.Certificate {
 // TestCallersOfTheKubelet: a token whose user has one of the rights, at this node, is let in.
 func TestCallersOfTheKubelet(t *testing.T) {
 	judge := newJudge(t)
-	callers, err := newDelegatedAuth(&client.Client{Interface: client.Plain(judge.Clientset)}, AgentServing{},
+	callers, err := NewDelegatedAuth(&client.Client{Interface: client.Plain(judge.Clientset)}, Serving{},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestCallersOfTheKubelet(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+tt.token)
 		w := httptest.NewRecorder()
-		admitted := callers.admitAtNode(w, r, tt.node, tt.verb, tt.subresources)
+		admitted := callers.AdmitAtNode(w, r, tt.node, tt.verb, tt.subresources)
 		if admitted != (tt.code == 200) || w.Code != tt.code {
 			t.Errorf("%+v: %d, admitted %v", tt, w.Code, admitted)
 		}
@@ -182,14 +182,14 @@ func TestCallersOfTheKubelet(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", http.NoBody)
 	r.Header.Set("Authorization", "Bearer good")
 	w := httptest.NewRecorder()
-	if callers.admitAtNode(w, r, "n1", "get", []string{"stats"}) || w.Code != http.StatusInternalServerError {
+	if callers.AdmitAtNode(w, r, "n1", "get", []string{"stats"}) || w.Code != http.StatusInternalServerError {
 		t.Errorf("without an API server: %d", w.Code)
 	}
 }
 
 // TestReviewsOfOneCaller: whose reviews take long waits alone.
 func TestReviewsOfOneCaller(t *testing.T) {
-	callers, err := newDelegatedAuth(&client.Client{Interface: client.Plain(newJudge(t).Clientset)}, AgentServing{},
+	callers, err := NewDelegatedAuth(&client.Client{Interface: client.Plain(newJudge(t).Clientset)}, Serving{},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestAgentsCallers(t *testing.T) {
 	reader := pki.Subject{Name: "reader"}
 	admin := pki.Subject{Name: "admin", Groups: []string{"system:masters"}}
 	nobody := pki.Subject{Name: "nobody"}
-	srv := judge.serve(t, AgentServing{}, nil)
+	srv := judge.serve(t, Serving{}, nil)
 	for _, c := range []struct {
 		name, method, path, token string
 		cert                      *tls.Certificate
@@ -279,7 +279,7 @@ func TestAgentsCallers(t *testing.T) {
 func TestAgentsProfiling(t *testing.T) {
 	j := newJudge(t)
 	admin := clientOf(t, j.ca, pki.Subject{Name: "admin", Groups: []string{"system:masters"}})
-	srv := j.serve(t, AgentServing{NoProfiling: true, MinTLS: "VersionTLS13"}, nil)
+	srv := j.serve(t, Serving{NoProfiling: true, MinTLS: "VersionTLS13"}, nil)
 	if code, _ := request(t, srv, "GET", "/debug/pprof/", "", admin); code != 404 {
 		t.Errorf("profiles are switched off, and answered with %d", code)
 	}
@@ -294,7 +294,7 @@ func TestAgentsProfiling(t *testing.T) {
 // good while it is gone, but nobody new gets in.
 func TestAgentsReviewsAreKept(t *testing.T) {
 	j := newJudge(t)
-	srv := j.serve(t, AgentServing{}, nil)
+	srv := j.serve(t, Serving{}, nil)
 	for range 5 {
 		if code, said := request(t, srv, "GET", "/metrics", "good", nil); code != 200 {
 			t.Fatalf("%d %s", code, said)
@@ -318,7 +318,7 @@ func TestAgentsReviewsAreKept(t *testing.T) {
 
 func TestAgentsHealth(t *testing.T) {
 	j := newJudge(t)
-	srv := j.serve(t, AgentServing{AlwaysAllow: []string{"/healthz", "/livez*"}},
+	srv := j.serve(t, Serving{AlwaysAllow: []string{"/healthz", "/livez*"}},
 		leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance))
 	want := "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n"
 	if code, said := request(t, srv, "GET", "/healthz?verbose", "", nil); code != 200 || said != want {
@@ -341,8 +341,8 @@ func TestAgentsPort(t *testing.T) {
 	defer taken.Close()
 	port := taken.Addr().(*net.TCPAddr).Port
 	j := newJudge(t)
-	serve := func(o AgentServing) error {
-		parts, err := o.serve(&client.Client{Interface: client.Plain(j.Clientset)}, agentState{}, slog.New(slog.DiscardHandler))
+	serve := func(o Serving) error {
+		parts, err := o.Serve(&client.Client{Interface: client.Plain(j.Clientset)}, State{}, slog.New(slog.DiscardHandler))
 		if err != nil || len(parts) == 0 {
 			return err
 		}
@@ -350,22 +350,22 @@ func TestAgentsPort(t *testing.T) {
 		return parts[0].Run(ctx, cancel)
 	}
 	for _, c := range []struct {
-		o    AgentServing
+		o    Serving
 		want string
 	}{
-		{AgentServing{}, ""},
-		{AgentServing{Port: port, FallbackPort: true}, ""},
-		{AgentServing{Port: port}, fmt.Sprintf("port %d on 127.0.0.1 is used by another program", port)},
-		{AgentServing{Port: 70000}, "--secure-port 70000 is not between 0 and 65535"},
-		{AgentServing{Port: 1, CertFile: "x"}, "must be given together"},
-		{AgentServing{Port: 1, AlwaysAllow: []string{"healthz"}}, "--authorization-always-allow-paths"},
+		{Serving{}, ""},
+		{Serving{Port: port, FallbackPort: true}, ""},
+		{Serving{Port: port}, fmt.Sprintf("port %d on 127.0.0.1 is used by another program", port)},
+		{Serving{Port: 70000}, "--secure-port 70000 is not between 0 and 65535"},
+		{Serving{Port: 1, CertFile: "x"}, "must be given together"},
+		{Serving{Port: 1, AlwaysAllow: []string{"healthz"}}, "--authorization-always-allow-paths"},
 		{
-			AgentServing{Port: 1, MinTLS: "VersionTLS11"},
+			Serving{Port: 1, MinTLS: "VersionTLS11"},
 			`--tls-min-version "VersionTLS11" is neither VersionTLS12 nor VersionTLS13`,
 		},
-		{AgentServing{Port: 1, AuthnKubeconfig: "/nope"}, "--authentication-kubeconfig: "},
-		{AgentServing{Port: 1, AuthzKubeconfig: "/nope"}, "--authorization-kubeconfig: "},
-		{AgentServing{Port: 1, ClientCA: filepath.Join(t.TempDir(), "none")}, "--client-ca-file: open "},
+		{Serving{Port: 1, AuthnKubeconfig: "/nope"}, "--authentication-kubeconfig: "},
+		{Serving{Port: 1, AuthzKubeconfig: "/nope"}, "--authorization-kubeconfig: "},
+		{Serving{Port: 1, ClientCA: filepath.Join(t.TempDir(), "none")}, "--client-ca-file: open "},
 	} {
 		err := serve(c.o)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
