@@ -34,6 +34,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
+	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
@@ -42,6 +43,7 @@ import (
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/kubelet/identity"
+	"keelson/kubelet/node"
 	"keelson/lib/connlimit"
 	"keelson/lib/log"
 	"keelson/lib/memory"
@@ -524,4 +526,25 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 	}
 	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking(), askRole(),
 		askBinding())
+}
+
+// claimNode is NodeClaim.Free for a server's node. A server with the embedded store has it for itself while it starts:
+// no kubelet can renew a lease.
+func (c *Cluster) claimNode(ctx context.Context, st store.Store) error {
+	if !c.cfg.realNode() || len(c.cfg.Etcd.Servers) == 0 {
+		return nil
+	}
+	machine, err := node.Inspect(string(c.dir))
+	if err != nil {
+		return err
+	}
+	return membership.NodeClaim{
+		Name:    c.cfg.NodeName,
+		Machine: machine,
+		Had:     c.hadNode,
+		Look: func(ctx context.Context) (membership.NodeHolder, error) {
+			return membership.StoredHolder(ctx, st, c.cfg.NodeName)
+		},
+		Log: c.log,
+	}.Free(ctx)
 }

@@ -42,7 +42,7 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := datadir.Dir(t.TempDir())
-		got, err := RoleConfig{Bootstrap: file, DataDir: dir}.kubeletCertificates(Config{NodeName: "n"}, dir)
+		got, err := RoleConfig{Bootstrap: file, DataDir: dir}.kubelet(Config{NodeName: "n"}, dir).Certificates()
 		if err != nil {
 			t.Fatal(err)
 		}

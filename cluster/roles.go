@@ -30,6 +30,7 @@ import (
 	"keelson/controllers"
 	"keelson/event"
 	"keelson/event/eventlog"
+	"keelson/kubelet/node"
 	"keelson/lib/log"
 	"keelson/lib/run"
 	"keelson/network"
@@ -183,7 +184,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			if u.Name == row.user(cfg).Name {
 				return base
 			}
-			return asAccount(base, anonymous, u.Name, agent)
+			return membership.AsAccount(base, anonymous, u.Name, agent)
 		},
 	}
 	if s.signers, err = r.Signing.Signers(r.DataDir, kept.CA.Get); err != nil {
@@ -354,15 +355,15 @@ func (r RoleConfig) kubeletParts(
 	ctx context.Context, cfg Config, dir datadir.Dir, start nodeStart,
 ) (group *run.Group, release func(), err error) {
 	nodehost.ClearWay(ctx, r.log(), r.knownServers()...)
-	cert, err := r.kubeletCertificates(cfg, dir)
+	cert, err := r.kubelet(cfg, dir).Certificates()
 	if err != nil {
 		return nil, nil, err
 	}
-	if cert.run == nil {
+	if cert.Run == nil {
 		return r.nodeParts(ctx, cfg, dir, cert, start, nodehost.OwnRangeWait)
 	}
 	group = &run.Group{}
-	group.Add("certificates", cert.run)
+	group.Add("certificates", cert.Run)
 	group.Add("node", func(ctx context.Context, ready func()) error {
 		node, release, err := r.nodeParts(ctx, cfg, dir, cert, start, nodehost.JoinRangeWait)
 		if err != nil {
@@ -375,16 +376,16 @@ func (r RoleConfig) kubeletParts(
 }
 
 // nodeSite collects what the roles of a node share, except how they reach the server.
-func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert kubeletCertificates) *site {
+func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert membership.Certificates) *site {
 	return &site{
 		cfg:     cfg,
 		dir:     dir,
 		log:     r.log(),
-		signers: credentials.Signers{RootCA: cert.ca.Get},
+		signers: credentials.Signers{RootCA: cert.CA.Get},
 		node: nodeSite{
-			nodeEnv:  nodeEnv{reserved: nodehost.ServerHere(cert.rest.Host)},
-			serving:  cert.serving,
-			metrics:  cert.metrics,
+			nodeEnv:  nodeEnv{reserved: nodehost.ServerHere(cert.REST.Host)},
+			serving:  cert.Serving,
+			metrics:  cert.Metrics,
 			podGroup: network.GroupOf(dir.ID()),
 		},
 	}
@@ -392,9 +393,9 @@ func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert kubeletCertificat
 
 // nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
 func (r RoleConfig) nodeParts(
-	ctx context.Context, cfg Config, dir datadir.Dir, cert kubeletCertificates, start nodeStart, wait time.Duration,
+	ctx context.Context, cfg Config, dir datadir.Dir, cert membership.Certificates, start nodeStart, wait time.Duration,
 ) (*run.Group, func(), error) {
-	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
+	cl, marks, forward, err := r.connectTo(cert.REST, "kubelet")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -417,21 +418,22 @@ func (r RoleConfig) nodeParts(
 	release := func() { _ = podRange.Close() }
 	site := r.nodeSite(cfg, dir, cert)
 	site.marks = marks
-	site.connect = nodeAccounts{
-		node:      cl,
-		anonymous: cert.anonymous,
-		name:      cfg.NodeName,
-		log:       r.log().With(eventlog.Key, eventlog.Cluster),
-	}.connect
-	beside := append(serverParts(cert.servers, cl), forward)
+	site.connect = membership.NodeAccounts{
+		Node:      cl,
+		Anonymous: cert.Anonymous,
+		Name:      cfg.NodeName,
+		Accounts:  accountsBeside(table()),
+		Log:       r.log().With(eventlog.Key, eventlog.Cluster),
+	}.Connect
+	beside := append(serverParts(cert.Servers, cl), forward)
 	if start.reserveUsed {
 		beside = append(beside, dir.KeepNodeReserve(r.log()))
 	}
-	if cert.joined != nil {
-		cert.joined.learnNetwork(ctx, cl)
-		beside = append(beside, run.Part{Name: "client authorities", Run: cert.joined.learn()})
+	if cert.Joined != nil {
+		cert.Joined.LearnNetwork(ctx, cl)
+		beside = append(beside, run.Part{Name: "client authorities", Run: cert.Joined.Learn()})
 	}
-	for _, f := range cert.beside {
+	for _, f := range cert.Beside {
 		beside = append(beside, run.Part{Name: "certificates", Run: f})
 	}
 	g := &run.Group{}
@@ -440,4 +442,54 @@ func (r RoleConfig) nodeParts(
 		return nil, nil, err
 	}
 	return g, release, nil
+}
+
+// claimNode is NodeClaim.Free for a node in a process of its own.
+func (r RoleConfig) claimNode(ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, had bool) error {
+	machine, err := node.Inspect(string(dir))
+	if err != nil {
+		return err
+	}
+	return membership.NodeClaim{
+		Name:    cfg.NodeName,
+		Machine: machine,
+		Had:     had,
+		Look: func(ctx context.Context) (membership.NodeHolder, error) {
+			return membership.RemoteHolder(ctx, cl, cfg.NodeName)
+		},
+		Log: r.log(),
+	}.Free(ctx)
+}
+
+// kubelet is the kubelet of a node in a process of its own, as it knows its cluster.
+func (r RoleConfig) kubelet(cfg Config, dir datadir.Dir) membership.Kubelet {
+	return membership.Kubelet{
+		Dir:        dir,
+		NodeName:   cfg.NodeName,
+		Addresses:  netIPs(cfg.nodeIPs()),
+		Kubeconfig: r.kubeconfig("kubelet"),
+		Bootstrap:  r.Bootstrap,
+		ClientCA:   r.ClientCA,
+		Servers:    r.servers,
+		Log:        r.log(),
+	}
+}
+
+// Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it.
+func Join(ctx context.Context, q membership.JoinRequest, role *RoleConfig) error {
+	cfg, err := role.config()
+	if err != nil {
+		return err
+	}
+	if err := nodehost.MayBeNode(); err != nil {
+		return err
+	}
+	nodehost.ClearWay(ctx, role.log(), q.Server)
+	dir, err := q.Join(ctx, cfg.DataDir, cfg.NodeName, role.kubeconfig("kubelet"))
+	if err != nil {
+		return err
+	}
+	role.DataDir = dir
+	role.Bootstrap = dir.Sub(membership.BootstrapFile)
+	return nil
 }

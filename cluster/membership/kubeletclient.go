@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package membership
 
 import (
 	"bytes"
@@ -66,8 +66,8 @@ const (
 	afterChange     = time.Second
 )
 
-// joined is what a joined node takes over from the ConfigMap with the CA of the API server's client certificate.
-type joined struct {
+// Joined is what a joined node takes over from the ConfigMap with the CA of the API server's client certificate.
+type Joined struct {
 	dir        datadir.Dir
 	kubeconfig string
 	// ca are the CAs of the API server, also those of servers.
@@ -80,10 +80,10 @@ type joined struct {
 	log     *slog.Logger
 }
 
-// learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it
+// Learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it
 // for the next start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA of the
 // API server itself applies, as in clusters of kubeadm.
-func (j *joined) learn() run.Func {
+func (j *Joined) Learn() run.Func {
 	file := j.dir.Sub("pki/" + credentials.KubeletClientAuthority + ".crt")
 	return func(ctx context.Context, ready func()) error {
 		known, err := j.clients.read(file)
@@ -116,9 +116,9 @@ func (j *joined) learn() run.Func {
 	}
 }
 
-// learnNetwork stores the identity of the pod network, which follows from the CA only until that gets another key. An
+// LearnNetwork stores the identity of the pod network, which follows from the CA only until that gets another key. An
 // error is none: older servers do not say it, and a node that has run before has stored it.
-func (j *joined) learnNetwork(ctx context.Context, cl kubernetes.Interface) {
+func (j *Joined) LearnNetwork(ctx context.Context, cl kubernetes.Interface) {
 	if datadir.Exists(j.dir.Sub(credentials.NetworkFile)) {
 		return
 	}
@@ -155,7 +155,7 @@ func changes(ctx context.Context, api corev1client.ConfigMapInterface, version s
 
 // follow takes over what the ConfigMap says: CAs of the API server that follow those that are known, for the running
 // connections and the next start. Certificates that the previous key has signed are requested again.
-func (j *joined) follow(data map[string]string) error {
+func (j *Joined) follow(data map[string]string) error {
 	known, _ := j.ca.Get()
 	next := []byte(data[corev1.ServiceAccountRootCAKey])
 	if len(next) == 0 || !pki.Follows(known, next, []byte(data[credentials.CrossKey])) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package membership
 
 import (
 	"context"
@@ -55,9 +55,9 @@ func newAccountTransport(
 	return a
 }
 
-// asAccount returns a client that works as the service account user. base must have the right to request its tokens;
+// AsAccount returns a client that works as the service account user. base must have the right to request its tokens;
 // anonymous is the same server.
-func asAccount(base *client.Client, anonymous *rest.Config, user, agent string) *client.Client {
+func AsAccount(base *client.Client, anonymous *rest.Config, user, agent string) *client.Client {
 	namespace, name, ok := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
 	if !ok {
 		return base
