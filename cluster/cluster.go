@@ -36,6 +36,7 @@ import (
 	"keelson/cluster/maintenance"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/requests"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -419,11 +420,12 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 	// authentication, authorization -> admission.
 	rbac := &authz.RBAC{}
-	parts, tokens, err := requestParts(c.keys, c.log, data, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files)
+	parts, tokens, err := requests.Parts(c.keys, c.log, data, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(),
+		nodeAccountNames(table()), files)
 	if err != nil {
 		return assembled{}, err
 	}
-	auditor, err := c.cfg.API.Audit.New(throughEgress(egress))
+	auditor, err := c.cfg.API.Audit.New(requests.ThroughEgress(egress))
 	if err != nil {
 		return assembled{}, err
 	}
@@ -438,7 +440,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Parts = parts
 	config.Address = services.address
 	config.NodePorts = services.nodePorts
-	config.EventHandlers = rbacEventHandlers(rbac)
+	config.EventHandlers = requests.RBACEventHandlers(rbac)
 	config.Audit = auditor
 	config.Tracing = tracing
 	config.Marks = marks
@@ -459,7 +461,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	}
 
 	// What changes the server while it runs.
-	watchClientCA(c.keys, c.cfg.API.Authentication.ClientCAFile, files, server)
+	requests.WatchClientCA(c.keys, c.cfg.API.Authentication.ClientCAFile, files, server)
 	return assembled{
 		server:  server,
 		store:   served,
@@ -524,7 +526,7 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 	for _, pc := range scheduling.System() {
 		out = append(out, pc)
 	}
-	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking(), askRole(),
+	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), requests.TokenTracking(), askRole(),
 		askBinding())
 }
 

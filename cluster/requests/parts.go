@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package requests makes what authenticates, authorizes and admits the requests of an API server, of the server's own
+// objects and its options: a stop in the straight line by which cluster assembles a server. It makes each part once and
+// keeps none.
+package requests
 
 import (
 	"context"
@@ -43,18 +46,19 @@ func toIssuers(egress *outbound.Egress) authn.Via {
 	}
 }
 
-// throughEgress calls webhooks through the server's outgoing connections.
-func throughEgress(egress *outbound.Egress) remote.Via {
+// ThroughEgress calls webhooks through the server's outgoing connections.
+func ThroughEgress(egress *outbound.Egress) remote.Via {
 	return remote.Via{Dial: egress.Dialer(outbound.Configured), Observe: egress.Observe}
 }
 
-// requestParts makes what authenticates, authorizes and admits requests, of the server's own objects. It returns also
+// Parts makes what authenticates, authorizes and admits requests, of the server's own objects. It returns also
 // what issues and verifies the tokens of service accounts.
-func requestParts(
+// roleAccounts are the service accounts of the roles beside kubelets.
+func Parts(
 	k *credentials.Keys, log *slog.Logger, data *apiserver.Data, egress *outbound.Egress, rbac *authz.RBAC,
-	opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
+	opts *options.Options, ranges admission.PodRanges, roleAccounts []string, files *configreload.Files,
 ) (apiserver.Parts, *authn.Tokens, error) {
-	webhooks := throughEgress(egress)
+	webhooks := ThroughEgress(egress)
 	believed, err := opts.Tokens.Config(k.Tokens)
 	if err != nil {
 		return apiserver.Parts{}, nil, err
@@ -92,7 +96,7 @@ func requestParts(
 		Writer:       data.Writer,
 		Outbound:     egress,
 		NodeName:     authz.NodeName,
-		RoleAccounts: nodeAccountNames(table()),
+		RoleAccounts: roleAccounts,
 		PodRanges:    ranges,
 		Authorizer:   authorizer,
 		Metrics:      metrics,
@@ -122,8 +126,8 @@ func requestParts(
 	}, tokens, nil
 }
 
-// watchClientCA trusts the CAs of --client-ca-file as they are now, and publishes them.
-func watchClientCA(k *credentials.Keys, file string, files *configreload.Files, server *apiserver.Server) {
+// WatchClientCA trusts the CAs of --client-ca-file as they are now, and publishes them.
+func WatchClientCA(k *credentials.Keys, file string, files *configreload.Files, server *apiserver.Server) {
 	if file == "" {
 		return
 	}
@@ -186,8 +190,8 @@ func rbacGuards(e authz.Escalation) map[schema.GroupResource]handlers.Guard {
 
 var rbacResources = []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}
 
-// rbacEventHandlers updates the authorizer's rules from the stored objects.
-func rbacEventHandlers(rbac *authz.RBAC) []apiserver.EventHandler {
+// RBACEventHandlers updates the authorizer's rules from the stored objects.
+func RBACEventHandlers(rbac *authz.RBAC) []apiserver.EventHandler {
 	var out []apiserver.EventHandler
 	for _, resource := range rbacResources {
 		out = append(out, apiserver.EventHandler{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package requests
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 
 var secrets = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// tokenTracking is the ConfigMap by which Kubernetes shows since when it labels secret-based tokens with their last
+// TokenTracking is the ConfigMap by which Kubernetes shows since when it labels secret-based tokens with their last
 // use.
-func tokenTracking() *corev1.ConfigMap {
+func TokenTracking() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace = metav1.NamespaceSystem
 	cm.Name = "kube-apiserver-legacy-service-account-token-tracking"

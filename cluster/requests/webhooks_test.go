@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package requests
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestWebhooksAreReachedThroughEgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	egress := outbound.New(outbound.Config{})
-	via := throughEgress(egress)
+	via := ThroughEgress(egress)
 
 	authenticator, err := authn.NewWebhook(file, nil, 0, via)
 	if err != nil {
