@@ -9,6 +9,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/flags"
+	"keelson/cluster/scheduling"
 )
 
 // roleCommands are the roles that can be processes of their own, from cluster's table.
@@ -35,11 +36,11 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	cfg.API.Flags = flags.Values(cmd.Flags())
 	cmd.RunE = func(command *cobra.Command, _ []string) error {
 		if cfg.Scheduler.PrintCRD {
-			_, err := std.Out.Write(cluster.PolicyManifest())
+			_, err := std.Out.Write(scheduling.PolicyManifest())
 			return err
 		}
 		if path := cfg.Scheduler.Check; path != "" {
-			what, err := cluster.CheckScheduling(path)
+			what, err := scheduling.Check(path)
 			if err == nil {
 				_, err = fmt.Fprintf(std.Out, "%s is fine: %s\n", path, what)
 			}

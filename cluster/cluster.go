@@ -21,7 +21,7 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/api/gates"
-	"keelson/api/scheduling"
+	priorities "keelson/api/scheduling"
 	"keelson/apiserver"
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/outbound"
@@ -37,6 +37,7 @@ import (
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/requests"
+	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -369,7 +370,7 @@ func (c *Cluster) agentsHere() map[string]bool {
 	alone := c.cfg.alone()
 	return map[string]bool{
 		controllersLease: alone,
-		schedulerLease:   alone && !slices.Contains(c.cfg.Without, schedulerChoice),
+		scheduling.Lease: alone && !slices.Contains(c.cfg.Without, schedulerChoice),
 	}
 }
 
@@ -380,8 +381,8 @@ type assembled struct {
 	files  *configreload.Files
 	marks  *event.Recorder
 	tokens *authn.Tokens // issues and verifies the tokens of service accounts
-	// metrics are those of the node's roles, which the server shows
-	metrics nodeMetrics
+	// metrics are those of the roles, which the server shows
+	metrics roleMetrics
 }
 
 // assemble builds the API server over st, in one line: each part is made once, of those before it. See
@@ -444,7 +445,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Audit = auditor
 	config.Tracing = tracing
 	config.Marks = marks
-	metrics := newNodeMetrics()
+	metrics := newRoleMetrics()
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
@@ -480,9 +481,9 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		Streams:       c.shares.Streams,
 		TLS:           c.keys.Serving.TLS(),
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
-		Checks:        policyChecks(),
+		Checks:        scheduling.PolicyChecks(),
 		Collectors: slices.Concat(agents.ClientMetrics(), agents.ElectionMetrics(), controllers.Collectors(),
-			schedulerCollectors(), []prometheus.Collector{version.Metric(), agents.GateMetric{On: c.cfg.Gates}}),
+			[]prometheus.Collector{version.Metric(), agents.GateMetric{On: c.cfg.Gates}}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
 			c.keys.KubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
@@ -523,7 +524,7 @@ func inProcess(server *apiserver.Server, u *auth.User, agent string) *client.Cli
 // bootstrapObjects exist in every cluster.
 func bootstrapObjects(on gates.On) []runtime.Object {
 	out := bootstrap.Policy(on)
-	for _, pc := range scheduling.System() {
+	for _, pc := range priorities.System() {
 		out = append(out, pc)
 	}
 	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), requests.TokenTracking(), askRole(),

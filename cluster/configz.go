@@ -10,6 +10,7 @@ import (
 
 	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
+	"keelson/cluster/scheduling"
 	"keelson/controllers/certificates"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
@@ -18,7 +19,7 @@ import (
 
 // schedulerConfigz returns a KubeSchedulerConfiguration.
 func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
-	_, configuration, err := role.Scheduler.read()
+	_, configuration, err := role.Scheduler.Read()
 	if err != nil {
 		configuration = schedulerconfig.Default() // alone has reported the error
 	}
@@ -30,7 +31,7 @@ func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
 		})
 	}
 	return "componentconfig", agents.Settings{
-		"LeaderElection": role.Election.Configz(schedulerLease),
+		"LeaderElection": role.Election.Configz(scheduling.Lease),
 		"ClientConnection": agents.Settings{
 			"Kubeconfig":  role.kubeconfig("scheduler"),
 			"ContentType": "application/vnd.kubernetes.protobuf",

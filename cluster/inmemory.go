@@ -203,6 +203,7 @@ func (m *InMemory) site(connect Connect) *site {
 			RootCA:      m.c.keys.CA.Bundle,
 		},
 		rejected: &m.c.rejected,
+		metrics:  m.made.Load().metrics,
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // TestMetricsBelongToOneCluster: what a DNS server of one cluster counts, another cluster in the process does not show.
 func TestMetricsBelongToOneCluster(t *testing.T) {
-	count := func(m nodeMetrics) float64 {
+	count := func(m roleMetrics) float64 {
 		t.Helper()
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(m.collectors()...)
@@ -28,8 +28,8 @@ func TestMetricsBelongToOneCluster(t *testing.T) {
 		}
 		return sum
 	}
-	one := newNodeMetrics()
-	other := newNodeMetrics()
+	one := newRoleMetrics()
+	other := newRoleMetrics()
 	one.dns.Dropped("rate")
 	if got := count(one); got != 1 {
 		t.Errorf("the cluster counts %v dropped requests, want 1", got)

@@ -9,6 +9,7 @@ import (
 	"keelson/api/gates"
 	"keelson/apiserver/options"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/scheduling"
 	"keelson/dns"
 	"keelson/lib/option"
 	"keelson/proxy"
@@ -34,7 +35,7 @@ type Options struct {
 	// Controllers selects and configures the controllers.
 	Controllers ControllerOptions
 	// Scheduler configures the scheduler.
-	Scheduler SchedulerOptions
+	Scheduler scheduling.Options
 	// DNS configures the node's DNS server.
 	DNS dns.Options
 	// Proxy configures the service proxy.

@@ -72,7 +72,7 @@ type roleCommand struct {
 	// prepare applies the configuration file that a flag names; nil: there is none.
 	prepare func(r *RoleConfig) error
 	// metrics are the role's own collectors; nil: none.
-	metrics func() []prometheus.Collector
+	metrics func(roleMetrics) []prometheus.Collector
 	// config returns what /configz serves; nil: nothing.
 	config func(r RoleConfig) (name string, of agents.Settings)
 	// run runs the process; nil: alone.

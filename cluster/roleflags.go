@@ -3,10 +3,16 @@
 package cluster
 
 import (
+	"cmp"
+	"path/filepath"
 	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/options"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
 	"keelson/lib/option"
 )
@@ -82,4 +88,50 @@ func dnsRows(r *RoleConfig) []option.Row {
 			"`FILE` with the servers that are asked for names outside of "+
 				"the cluster (default: /etc/resolv.conf)"),
 	}
+}
+
+func schedulerRows(r *RoleConfig) []option.Row {
+	return append(agentRows(r, scheduling.Lease, SchedulerPort), []option.Row{
+		option.New(&r.Scheduler.ConfigFile, "config", "",
+			"--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration"),
+		option.New(&r.Scheduler.Check, "check", "",
+			"check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit"),
+		option.New(&r.Scheduler.PrintCRD, "print-crd", false,
+			"print what defines SchedulingPolicy, for kubectl apply -f -, and exit"),
+	}...)
+}
+
+// applySchedulerFile applies the scheduler's configuration file to a process of its own. Flags take precedence.
+func applySchedulerFile(role *RoleConfig) error {
+	if role.Scheduler.ConfigFile == "" {
+		return nil
+	}
+	_, configuration, err := role.Scheduler.Read()
+	if err != nil {
+		return err
+	}
+	if path := configuration.ClientConnection.Kubeconfig; role.Kubeconfig == "" && path != "" {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(role.Scheduler.ConfigFile), path)
+		}
+		role.Kubeconfig = path
+	}
+	options := &role.Election
+	l := configuration.LeaderElection
+	options.Off = options.Off || !*l.LeaderElect
+	take := func(to *time.Duration, usual time.Duration, of metav1.Duration) {
+		if *to == usual || *to == 0 {
+			*to = of.Duration
+		}
+	}
+	take(&options.LeaseDuration, 15*time.Second, l.LeaseDuration)
+	take(&options.RenewDeadline, 10*time.Second, l.RenewDeadline)
+	take(&options.RetryPeriod, 2*time.Second, l.RetryPeriod)
+	if cmp.Or(options.Name, scheduling.Lease) == scheduling.Lease {
+		options.Name = l.ResourceName
+	}
+	if cmp.Or(options.Namespace, metav1.NamespaceSystem) == metav1.NamespaceSystem {
+		options.Namespace = l.ResourceNamespace
+	}
+	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"keelson/cluster/datadir"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -164,8 +165,9 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		Flags:     r.API.Flags,
 		Gates:     r.Gates,
 	}
+	metrics := roleMetrics{scheduler: scheduling.NewMetrics()}
 	if row.metrics != nil {
-		of.Metrics = row.metrics()
+		of.Metrics = row.metrics(metrics)
 	}
 	if row.config != nil {
 		of.ConfigName, of.Config = row.config(r)
@@ -179,6 +181,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		dir:      cfg.DataDir,
 		marks:    marks,
 		log:      r.log(),
+		metrics:  metrics,
 		election: r.Election,
 		connect: func(u *auth.User, agent string) *client.Client {
 			if u.Name == row.user(cfg).Name {
@@ -250,10 +253,7 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 	return m.Run(ctx, ready)
 }
 
-const (
-	schedulerLease  = "kube-scheduler"
-	schedulerChoice = "scheduler"
-)
+const schedulerChoice = "scheduler"
 
 // mirrors parses the --image-mirror flags.
 func (r RoleConfig) mirrors() (map[string]string, error) {

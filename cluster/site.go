@@ -24,6 +24,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -60,19 +61,23 @@ type site struct {
 	rejected *configreload.Rejected
 	server   *serverSite // nil if the API server runs in another process
 	node     nodeSite
-	metrics  nodeMetrics
+	metrics  roleMetrics
 }
 
-// nodeMetrics are the metrics of a node's roles. They are nil in a process without an API server: it has no /metrics.
-type nodeMetrics struct {
-	proxy *proxy.Metrics
-	dns   *meter.Meter
+// roleMetrics are the metrics of roles, of one cluster. Those of a node's roles are nil in a process without an API
+// server: it has no /metrics.
+type roleMetrics struct {
+	scheduler *scheduling.Metrics
+	proxy     *proxy.Metrics
+	dns       *meter.Meter
 }
 
-func newNodeMetrics() nodeMetrics { return nodeMetrics{proxy: proxy.NewMetrics(), dns: meter.New()} }
+func newRoleMetrics() roleMetrics {
+	return roleMetrics{scheduler: scheduling.NewMetrics(), proxy: proxy.NewMetrics(), dns: meter.New()}
+}
 
-func (m nodeMetrics) collectors() []prometheus.Collector {
-	return append(m.proxy.Collectors(), m.dns.Collectors()...)
+func (m roleMetrics) collectors() []prometheus.Collector {
+	return slices.Concat(m.scheduler.Collectors(), m.proxy.Collectors(), m.dns.Collectors())
 }
 
 // serverSite belongs to the API server in this process.
@@ -250,20 +255,20 @@ func (s *site) scheduler() (run.Func, error) {
 	}
 	if !s.election.Off && !s.waitAgain {
 		cfg.LeaderElect = true
-		cfg.Election = s.election.For(schedulerLease)
+		cfg.Election = s.election.For(scheduling.Lease)
 	}
-	life, err := newReloadingScheduler(cfg, s.cfg.Scheduler, s.rejected)
+	life, err := scheduling.New(cfg, s.cfg.Scheduler, s.metrics.scheduler, s.rejected)
 	if err != nil {
 		return nil, err
 	}
 	if !s.election.Off && s.waitAgain {
-		e := s.election.For(schedulerLease)
-		e.Component = life.reporter()
+		e := s.election.For(scheduling.Lease)
+		e.Component = life.Reporter()
 		return agents.Elected(cfg.Client, e, s.cfg.NodeName, true, cfg.Log, func(ctx context.Context) error {
-			return life.run(ctx, func() {})
+			return life.Run(ctx, func() {})
 		}), nil
 	}
-	return life.run, nil
+	return life.Run, nil
 }
 
 func (s *site) fakeNodes() (run.Func, error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/auth"
@@ -75,7 +76,7 @@ func table() []role {
 				example: "  keelson controller-manager --kubeconfig /tmp/a/pki/controller-manager.kubeconfig\n" +
 					"  keelson controller-manager --controllers '*,-job-controller'",
 				rows:    controllerManagerRows,
-				metrics: controllers.Collectors,
+				metrics: func(roleMetrics) []prometheus.Collector { return controllers.Collectors() },
 				config:  controllersConfigz,
 			},
 		},
@@ -91,14 +92,14 @@ func table() []role {
 				file:  "scheduler",
 				steps: ledger.SchedulerSteps,
 			},
-			options: func(o *Options) []option.Row { return option.In("Scheduler", o.Scheduler.rows()...) },
+			options: func(o *Options) []option.Row { return option.In("Scheduler", o.Scheduler.Rows()...) },
 			roleCommand: roleCommand{
 				word:    "scheduler",
 				short:   "The scheduler, alone",
 				example: "  keelson scheduler --kubeconfig /tmp/a/pki/scheduler.kubeconfig",
 				rows:    schedulerRows,
 				prepare: applySchedulerFile,
-				metrics: schedulerCollectors,
+				metrics: func(m roleMetrics) []prometheus.Collector { return m.scheduler.Collectors() },
 				config:  schedulerConfigz,
 			},
 		},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
+	"keelson/cluster/scheduling"
 	"keelson/lib/quantity"
 	"keelson/scheduler/whatif"
 )
@@ -34,7 +35,7 @@ type WhatIf struct {
 	Drain, Remove []string
 	Add           string
 	// Scheduler is the configuration of the simulated scheduler.
-	Scheduler SchedulerOptions
+	Scheduler scheduling.Options
 }
 
 // WhatIfAnswer is the result of a WhatIf.
@@ -58,7 +59,7 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 			return nil, err
 		}
 	}
-	_, configuration, err := w.Scheduler.read()
+	_, configuration, err := w.Scheduler.Read()
 	if err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 	if err == nil {
 		s.queue.Done(c.it)
 		c.profile.measureAttempt(scheduled, c.start)
-		measureScheduled(c.it)
+		s.metrics.measureScheduled(c.it)
 		s.reports.scheduled(c.Pod.Pod, c.Node)
 		for _, p := range c.Profile.PostBind {
 			p.PostBind(ctx, c.Cycle, c.Pod, c.Node)

@@ -21,8 +21,8 @@ const (
 	failed        = "error"
 )
 
-// metrics are the metrics of all schedulers of the process, with kube-scheduler's names.
-type metrics struct {
+// Metrics are the metrics of the schedulers that are made with them, with kube-scheduler's names.
+type Metrics struct {
 	attempts, incoming                                     *prometheus.CounterVec
 	attemptDuration, extensionPointDuration, schedulingSLI *prometheus.HistogramVec
 	algorithmDuration, attemptsPerPod, preemptionVictims   prometheus.Histogram
@@ -34,12 +34,10 @@ type metrics struct {
 	running map[*Scheduler]struct{}
 }
 
-// processMetrics returns the metrics of the process.
-var processMetrics = sync.OnceValue(newMetrics)
-
-func newMetrics() *metrics {
+// NewMetrics returns a set for Config.Metrics: of one scheduler after another, in one cluster.
+func NewMetrics() *Metrics {
 	durations := prometheus.ExponentialBuckets(0.001, 2, 15)
-	return &metrics{
+	return &Metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_schedule_attempts_total",
 			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be " +
@@ -118,9 +116,8 @@ func newMetrics() *metrics {
 	}
 }
 
-// Collectors returns the metrics of all schedulers of this process.
-func Collectors() []prometheus.Collector {
-	m := processMetrics()
+// Collectors returns them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.pluginDuration, m.permitWait,
 		m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions,
@@ -129,7 +126,7 @@ func Collectors() []prometheus.Collector {
 }
 
 // add includes the pods and nodes of s in the gauges until remove is called.
-func (m *metrics) add(s *Scheduler) (remove func()) {
+func (m *Metrics) add(s *Scheduler) (remove func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.running[s] = struct{}{}
@@ -141,14 +138,14 @@ func (m *metrics) add(s *Scheduler) (remove func()) {
 }
 
 // Describe describes the gauges that Collect computes.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.pendingDesc
 	ch <- m.cacheDesc
 	ch <- m.unschedulableDesc
 }
 
 // Collect sums up the gauges of all running schedulers.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	pending := map[queue.Place]int{
 		queue.Active:        0,
 		queue.Backoff:       0,
@@ -194,8 +191,7 @@ func (p *profile) measureAttempt(result string, begin time.Time) {
 }
 
 // measureScheduled records a pod that was bound.
-func measureScheduled(it *queue.Item) {
-	m := processMetrics()
+func (m *Metrics) measureScheduled(it *queue.Item) {
 	m.attemptsPerPod.Observe(float64(it.Attempts))
 	if it.Flushed {
 		m.flushed.Inc()

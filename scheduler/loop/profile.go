@@ -20,7 +20,7 @@ import (
 // profile is a profile with what the loop reports about its pods.
 type profile struct {
 	*core.Profile
-	metrics *metrics
+	metrics *Metrics
 }
 
 // profile returns the profile of a pod; nil: the pod names another scheduler.

@@ -40,7 +40,9 @@ type Config struct {
 	Gates gates.On
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
 	Marks *event.Recorder
-	Log   *slog.Logger
+	// Metrics receives what is measured; nil: a set of its own.
+	Metrics *Metrics
+	Log     *slog.Logger
 	// Parallelism is the maximum number of goroutines that filter nodes; 0: as in the Configuration, but at most one
 	// per CPU.
 	Parallelism int
@@ -53,7 +55,7 @@ type Config struct {
 // Scheduler schedules pods while Run runs. Make it with New.
 type Scheduler struct {
 	cfg             Config
-	metrics         *metrics
+	metrics         *Metrics
 	client          client.Interface
 	profiles        map[string]*profile
 	core            *core.Core
@@ -85,6 +87,9 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics()
+	}
 	s := &Scheduler{
 		cfg:            cfg,
 		client:         cfg.Client.Interface,
@@ -94,7 +99,7 @@ func New(cfg Config) (*Scheduler, error) {
 		reports:        &reporter{client: cfg.Client.Interface, log: cfg.Log},
 		extenderGroups: newGroupQueue(),
 		log:            cfg.Log,
-		metrics:        processMetrics(),
+		metrics:        cfg.Metrics,
 	}
 	var err error
 	if s.extenders, err = extender.New(cfg.Configuration.Extenders, s.log); err != nil {
@@ -128,7 +133,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer stop()
 	defer s.queue.Close()
 	defer s.extenders.Close()
-	defer processMetrics().add(s)()
+	defer s.metrics.add(s)()
 	wait, err := s.source.Start(ctx, s.core, s.changes())
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package scheduling is the scheduler's life in a process: its options, the file of its configuration, which is read
+// again when it changes, and its metrics. cluster runs one; `keelson scheduler --check` reads a file only. How pods are
+// scheduled is not here.
+package scheduling
 
 import (
 	"bufio"
@@ -12,7 +15,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -35,8 +37,31 @@ import (
 	"keelson/scheduler/policy/objects"
 )
 
-// SchedulerOptions configure the scheduler.
-type SchedulerOptions struct {
+// Lease is the name of the lease of schedulers.
+const Lease = "kube-scheduler"
+
+// Metrics are those of a scheduler and of its configuration file. Schedulers of one cluster share a set.
+type Metrics struct {
+	loop    *loop.Metrics
+	reloads *prometheus.CounterVec
+}
+
+// NewMetrics returns a set.
+func NewMetrics() *Metrics {
+	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "scheduler_config_automatic_reloads_total",
+		Help: "How often the scheduler's configuration file was read again, by how that went.",
+	}, []string{"status"})
+	reloads.WithLabelValues("success")
+	reloads.WithLabelValues("failure")
+	return &Metrics{loop: loop.NewMetrics(), reloads: reloads}
+}
+
+// Collectors returns them.
+func (m *Metrics) Collectors() []prometheus.Collector { return append(m.loop.Collectors(), m.reloads) }
+
+// Options configure the scheduler.
+type Options struct {
 	// ConfigFile holds a KubeSchedulerConfiguration; empty: the default.
 	ConfigFile string
 	// Check makes the process validate a file with a KubeSchedulerConfiguration or SchedulingPolicies, and exit.
@@ -48,14 +73,14 @@ type SchedulerOptions struct {
 // PolicyManifest is the CustomResourceDefinition of SchedulingPolicy.
 func PolicyManifest() []byte { return policy.Manifest }
 
-// policyChecks make the server reject a SchedulingPolicy whose expressions do not compile.
-func policyChecks() map[schema.GroupVersionResource]crd.Check {
+// PolicyChecks make the server reject a SchedulingPolicy whose expressions do not compile.
+func PolicyChecks() map[schema.GroupVersionResource]crd.Check {
 	return map[schema.GroupVersionResource]crd.Check{policy.Resource: objects.Check}
 }
 
-// CheckScheduling validates a file with a KubeSchedulerConfiguration or with SchedulingPolicies. what summarizes its
+// Check validates a file with a KubeSchedulerConfiguration or with SchedulingPolicies. what summarizes its
 // content.
-func CheckScheduling(path string) (what string, err error) {
+func Check(path string) (what string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("check: %w", err)
@@ -95,7 +120,8 @@ func CheckScheduling(path string) (what string, err error) {
 	return strings.Join(append([]string{"a KubeSchedulerConfiguration"}, c.Warnings...), "\nwarning: "), nil
 }
 
-func (o *SchedulerOptions) rows() []option.Row {
+// Rows are the options of a scheduler in any process.
+func (o *Options) Rows() []option.Row {
 	return []option.Row{
 		option.New(&o.ConfigFile, "scheduler-config", "",
 			"`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it "+
@@ -103,19 +129,8 @@ func (o *SchedulerOptions) rows() []option.Row {
 	}
 }
 
-func schedulerRows(r *RoleConfig) []option.Row {
-	return append(agentRows(r, schedulerLease, SchedulerPort), []option.Row{
-		option.New(&r.Scheduler.ConfigFile, "config", "",
-			"--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration"),
-		option.New(&r.Scheduler.Check, "check", "",
-			"check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit"),
-		option.New(&r.Scheduler.PrintCRD, "print-crd", false,
-			"print what defines SchedulingPolicy, for kubectl apply -f -, and exit"),
-	}...)
-}
-
-// read returns the file's content and the parsed configuration; without a file the default.
-func (o SchedulerOptions) read() ([]byte, *schedulerconfig.Configuration, error) {
+// Read returns the file's content and the parsed configuration; without a file the default.
+func (o Options) Read() ([]byte, *schedulerconfig.Configuration, error) {
 	if o.ConfigFile == "" {
 		return nil, schedulerconfig.Default(), nil
 	}
@@ -127,48 +142,14 @@ func (o SchedulerOptions) read() ([]byte, *schedulerconfig.Configuration, error)
 	return b, c, err
 }
 
-// applySchedulerFile applies the scheduler's configuration file to a process of its own. Flags take precedence.
-func applySchedulerFile(role *RoleConfig) error {
-	if role.Scheduler.ConfigFile == "" {
-		return nil
-	}
-	_, configuration, err := role.Scheduler.read()
-	if err != nil {
-		return err
-	}
-	if path := configuration.ClientConnection.Kubeconfig; role.Kubeconfig == "" && path != "" {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(role.Scheduler.ConfigFile), path)
-		}
-		role.Kubeconfig = path
-	}
-	options := &role.Election
-	l := configuration.LeaderElection
-	options.Off = options.Off || !*l.LeaderElect
-	take := func(to *time.Duration, usual time.Duration, of metav1.Duration) {
-		if *to == usual || *to == 0 {
-			*to = of.Duration
-		}
-	}
-	take(&options.LeaseDuration, 15*time.Second, l.LeaseDuration)
-	take(&options.RenewDeadline, 10*time.Second, l.RenewDeadline)
-	take(&options.RetryPeriod, 2*time.Second, l.RetryPeriod)
-	if cmp.Or(options.Name, schedulerLease) == schedulerLease {
-		options.Name = l.ResourceName
-	}
-	if cmp.Or(options.Namespace, metav1.NamespaceSystem) == metav1.NamespaceSystem {
-		options.Namespace = l.ResourceNamespace
-	}
-	return nil
-}
-
-// reloadingScheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A
+// Scheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A
 // scheduler has no state that the next one needs.
-type reloadingScheduler struct {
-	cfg   loop.Config
-	path  string // empty: there is no file
-	files *configreload.Files
-	log   *slog.Logger
+type Scheduler struct {
+	cfg     loop.Config
+	path    string // empty: there is no file
+	files   *configreload.Files
+	metrics *Metrics
+	log     *slog.Logger
 	// events are about the lease of the schedulers: there is no other object of theirs.
 	events *client.Events
 	lease  *coordinationv1.Lease
@@ -178,23 +159,25 @@ type reloadingScheduler struct {
 	change context.CancelFunc // ends the running scheduler
 }
 
-// newReloadingScheduler loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
-func newReloadingScheduler(
-	cfg loop.Config, options SchedulerOptions, rejected *configreload.Rejected,
-) (*reloadingScheduler, error) {
-	b, configuration, err := options.read()
+// New loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
+func New(
+	cfg loop.Config, options Options, metrics *Metrics, rejected *configreload.Rejected,
+) (*Scheduler, error) {
+	b, configuration, err := options.Read()
 	if err != nil {
 		return nil, err
 	}
+	cfg.Metrics = metrics.loop
 	e := cfg.Election.Default()
-	l := &reloadingScheduler{
-		cfg:    cfg,
-		path:   options.ConfigFile,
-		files:  configreload.New(cfg.Log, rejected),
-		log:    cfg.Log,
-		events: cfg.Client.Events(configuration.Profiles[0].SchedulerName, "", cfg.Log),
+	l := &Scheduler{
+		cfg:     cfg,
+		path:    options.ConfigFile,
+		files:   configreload.New(cfg.Log, rejected),
+		log:     cfg.Log,
+		metrics: metrics,
+		events:  cfg.Client.Events(configuration.Profiles[0].SchedulerName, "", cfg.Log),
 		lease: &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cmp.Or(e.Name, schedulerLease)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cmp.Or(e.Name, Lease)},
 		},
 	}
 	if options.ConfigFile != "" {
@@ -204,7 +187,7 @@ func newReloadingScheduler(
 }
 
 // use creates the scheduler with the configuration that runs next.
-func (l *reloadingScheduler) use(configuration *schedulerconfig.Configuration) error {
+func (l *Scheduler) use(configuration *schedulerconfig.Configuration) error {
 	cfg := l.cfg
 	cfg.Configuration = configuration
 	s, err := loop.New(cfg)
@@ -226,18 +209,18 @@ func (l *reloadingScheduler) use(configuration *schedulerconfig.Configuration) e
 
 // reload uses the new content of the file. A content that is wrong is rejected with an event and in a metric: a process
 // of its own has no other place where people look.
-func (l *reloadingScheduler) reload(ctx context.Context, content []byte) error {
+func (l *Scheduler) reload(ctx context.Context, content []byte) error {
 	c, err := schedulerconfig.Read(l.path, content, nil)
 	if err == nil {
 		err = l.use(c)
 	}
 	if err != nil {
-		schedulerReloads().WithLabelValues("failure").Inc()
+		l.metrics.reloads.WithLabelValues("failure").Inc()
 		l.events.Eventf(l.subject(ctx), corev1.EventTypeWarning, "ConfigurationRejected",
 			"The previous configuration stays in use: %s", cut(err.Error(), maxNote))
 		return err
 	}
-	schedulerReloads().WithLabelValues("success").Inc()
+	l.metrics.reloads.WithLabelValues("success").Inc()
 	l.events.Eventf(l.subject(ctx), corev1.EventTypeNormal, "ConfigurationReloaded", "%s is in use", l.path)
 	return nil
 }
@@ -247,7 +230,7 @@ const leaseTimeout = 5 * time.Second
 
 // subject returns the lease with its UID, by which kubectl describe finds events; without an election there may be
 // none.
-func (l *reloadingScheduler) subject(ctx context.Context) *coordinationv1.Lease {
+func (l *Scheduler) subject(ctx context.Context) *coordinationv1.Lease {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	found, err := l.cfg.Client.CoordinationV1().Leases(l.lease.Namespace).Get(ctx, l.lease.Name, metav1.GetOptions{})
@@ -267,27 +250,11 @@ func cut(text string, to int) string {
 	return strings.ToValidUTF8(text[:to], "") + " ..."
 }
 
-// schedulerReloads counts the reloads of the scheduler's configuration file in this process.
-var schedulerReloads = sync.OnceValue(func() *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "scheduler_config_automatic_reloads_total",
-		Help: "How often the scheduler's configuration file was read again, by how that went.",
-	}, []string{"status"})
-	v.WithLabelValues("success")
-	v.WithLabelValues("failure")
-	return v
-})
+// Reporter is the component that events about leader election name, as kube-scheduler's: the first profile.
+func (l *Scheduler) Reporter() string { return l.cfg.Configuration.Profiles[0].SchedulerName }
 
-// schedulerCollectors are the metrics of the scheduler's role.
-func schedulerCollectors() []prometheus.Collector {
-	return append(loop.Collectors(), schedulerReloads())
-}
-
-// reporter is the component that events about leader election name, as kube-scheduler's: the first profile.
-func (l *reloadingScheduler) reporter() string { return l.cfg.Configuration.Profiles[0].SchedulerName }
-
-// run schedules until ctx ends.
-func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
+// Run schedules until ctx ends.
+func (l *Scheduler) Run(ctx context.Context, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -313,7 +280,7 @@ func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
 }
 
 // begin returns the scheduler to run, and the context that ends it.
-func (l *reloadingScheduler) begin(ctx context.Context) (*loop.Scheduler, context.Context, error) {
+func (l *Scheduler) begin(ctx context.Context) (*loop.Scheduler, context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	term, change := context.WithCancel(ctx)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package scheduling
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 
 // TestCheckScheduling: a mistake has its line, in a configuration as in a file that is no YAML at all; policies are
 // counted.
-func TestCheckScheduling(t *testing.T) {
+func TestCheck(t *testing.T) {
 	const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 	path := filepath.Join(t.TempDir(), "f.yaml")
 	for text, want := range map[string]string{
@@ -24,7 +24,7 @@ func TestCheckScheduling(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		what, err := CheckScheduling(path)
+		what, err := Check(path)
 		if got := fmt.Sprint(what, " ", err); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
