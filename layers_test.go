@@ -91,6 +91,7 @@ var inside = map[string]map[string][]string{
 		"agents":      {"credentials", "version"},
 		"datadir":     {},
 		"flags":       {},
+		"listen":      {},
 		"version":     {},
 		"storage":     {"datadir"},
 		"credentials": {"datadir", "storage", "version"},
@@ -100,7 +101,7 @@ var inside = map[string]map[string][]string{
 		"membership":  {"credentials", "datadir"},
 		"nodehost":    {"datadir", "version"},
 		"": {
-			"agents", "credentials", "datadir", "maintenance", "membership", "nodehost", "requests",
+			"agents", "credentials", "datadir", "listen", "maintenance", "membership", "nodehost", "requests",
 			"scheduling", "storage", "version",
 		},
 		"assets":      {"", "flags", "storage", "version"},

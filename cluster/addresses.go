@@ -3,11 +3,14 @@
 package cluster
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 
+	"keelson/apiserver/addresses"
 	"keelson/apiserver/admission"
+	"keelson/apiserver/servicealloc"
 	"keelson/cluster/credentials"
 	"keelson/cluster/nodehost"
 )
@@ -38,9 +41,9 @@ func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
 	if end := cfg.endpoint(); end.IsValid() {
 		ips = append(ips, end.AsSlice())
 	}
-	_, named := cfg.Listen.names()
+	_, named := cfg.Listen.Certified()
 	ips = append(ips, named...)
-	bind := cfg.Listen.bind()
+	bind := cfg.Listen.Address()
 	if !bind.IsUnspecified() {
 		return append(ips, bind.AsSlice())
 	}
@@ -71,7 +74,7 @@ func (c Config) keys() (credentials.Config, error) {
 	if err != nil {
 		return credentials.Config{}, err
 	}
-	names, _ := c.Listen.names()
+	names, _ := c.Listen.Certified()
 	cfg := credentials.Config{
 		Life:        c.CertificateLife,
 		NodeName:    c.NodeName,
@@ -107,8 +110,63 @@ func (c Config) nodeChosenRanges() admission.PodRanges {
 // nodeIPs are this node's addresses, of the network in which other machines reach the API server.
 func (c Config) nodeIPs() []netip.Addr {
 	towards := c.serverAt
-	if bind := c.Listen.bind(); !towards.IsValid() && !bind.IsLoopback() && !bind.IsUnspecified() {
+	if bind := c.Listen.Address(); !towards.IsValid() && !bind.IsLoopback() && !bind.IsUnspecified() {
 		towards = bind // other machines reach this node by it
 	}
 	return nodehost.IPs(c.PodCIDRs, towards)
+}
+
+// podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines
+// do not.
+func (c Config) podGateway() (netip.Addr, bool) {
+	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside ||
+		len(c.PodCIDRs) == 0 {
+		return netip.Addr{}, false
+	}
+	return c.PodCIDRs[0].Masked().Addr().Next(), true
+}
+
+// endpoint is the endpoint address of the Service "kubernetes"; invalid: there is none.
+func (c Config) endpoint() netip.Addr {
+	if ip, err := netip.ParseAddr(c.Services.Advertise); err == nil {
+		return ip
+	}
+	bind := c.Listen.Address()
+	if bind.IsUnspecified() {
+		if ips := c.nodeIPs(); len(ips) > 0 {
+			return ips[0]
+		}
+		return netip.Addr{}
+	}
+	if !bind.IsLoopback() {
+		return bind
+	}
+	gateway, _ := c.podGateway()
+	return gateway
+}
+
+// serviceSettings is options.Services as resolved for the API server.
+type serviceSettings struct {
+	address   addresses.Own
+	nodePorts servicealloc.PortRange
+}
+
+func (c Config) serviceSettings(listener net.Listener) (settings serviceSettings, err error) {
+	if settings.address.ServiceCIDRs, err = c.Services.Ranges(); err != nil {
+		return settings, err
+	}
+	if settings.nodePorts, err = c.Services.NodePorts(); err != nil || listener == nil {
+		return settings, err
+	}
+	settings.address.Listener = listener.Addr()
+	end := c.endpoint()
+	if !end.IsValid() || end.Is4() != settings.address.ServiceCIDRs[0].Addr().Is4() {
+		return settings, nil
+	}
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		return settings, fmt.Errorf("port of the API server: %w", err)
+	}
+	settings.address.Advertise = net.JoinHostPort(end.String(), port)
+	return settings, nil
 }

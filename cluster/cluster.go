@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +34,7 @@ import (
 	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/listen"
 	"keelson/cluster/maintenance"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
@@ -158,7 +160,8 @@ func (c *Cluster) prepare() (err error) {
 			"range", nodehost.PrefixStrings(stays), "cluster-cidr", nodehost.PrefixStrings(ranges.Cluster),
 			"file", c.dir.Sub(datadir.PodCIDRFile))
 	}
-	l, err := openListeners(c.cfg)
+	gateway, _ := c.cfg.podGateway()
+	l, err := listen.Open(c.cfg.Listen.Address(), c.cfg.Port, gateway)
 	if err != nil {
 		return err
 	}
@@ -254,7 +257,7 @@ func (c *Cluster) Close() {
 }
 
 // URL is the API server's URL.
-func (c *Cluster) URL() string { return localURL(c.listener.Addr()) }
+func (c *Cluster) URL() string { return listen.LocalURL(c.listener.Addr()) }
 
 // EtcdURL is the URL of the etcd API; empty without Config.EtcdListen.
 func (c *Cluster) EtcdURL() string {
@@ -550,4 +553,31 @@ func (c *Cluster) claimNode(ctx context.Context, st store.Store) error {
 		},
 		Log: c.log,
 	}.Free(ctx)
+}
+
+// ServicesKept is a notice that Services keep other CIDRs than the flag asks for; empty: they do not.
+func (c *Cluster) ServicesKept() string {
+	asked, _ := c.cfg.Services.Ranges() // checked by Validate
+	if slices.Equal(asked, c.cfg.keptServices) {
+		return ""
+	}
+	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with "+
+		"the new range",
+		strings.Join(nodehost.PrefixStrings(c.cfg.keptServices), ","), strings.Join(nodehost.PrefixStrings(asked), ","))
+}
+
+// DiskFull warns that this start uses the reserve; empty: it does not.
+func (c *Cluster) DiskFull() string {
+	if !c.reserveUsed {
+		return ""
+	}
+	return fmt.Sprintf("the disk of %s is full, and new objects are refused: delete files or objects", c.dir)
+}
+
+// SharedServices is a warning that another cluster on this machine uses the same service CIDRs; empty: none does.
+func (c *Cluster) SharedServices() string {
+	if c.cfg.Rootless || c.cfg.NoNode {
+		return ""
+	}
+	return nodehost.SharedServices(c.dir, c.cfg.keptServices)
 }

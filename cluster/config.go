@@ -108,7 +108,7 @@ func (c Config) Validate() error {
 			fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own",
 				c.RuntimeEndpoint))
 	}
-	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.Validate(), c.CNI.Validate(),
+	return errors.Join(append(errs, c.Listen.Validate(), c.Services.Validate(), c.Node.Validate(), c.CNI.Validate(),
 		c.PodRoutes.Validate(c.foreignNetwork()), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(),
 		c.DNS.Validate())...)
 }

@@ -10,10 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"keelson/controllers"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
 	"keelson/lib/option"
 )
+
+// ControllerOptions select and configure the controllers.
+type ControllerOptions = controllers.Options
+
+// ControllerInfo describes one controller.
+type ControllerInfo = controllers.Info
+
+// KnownControllers lists all controllers.
+func KnownControllers() []ControllerInfo { return controllers.Known() }
 
 // controllerRows are the controllers' options, for `up` and `controller-manager`. Names and meaning are
 // kube-controller-manager's.

@@ -23,6 +23,7 @@ import (
 	"keelson/client"
 	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
+	"keelson/cluster/listen"
 	"keelson/cluster/version"
 	"keelson/controllers/certificates"
 	"keelson/event"
@@ -46,7 +47,7 @@ type InMemoryConfig struct {
 	Services options.Services
 	// Gates are the enabled feature gates; Listen names the addresses that the API is reached by.
 	Gates  gates.On
-	Listen ListenOptions
+	Listen listen.Options
 	// Listeners receive every event.
 	Listeners []event.Listener
 	Log       *slog.Logger // nil: discarded
@@ -61,7 +62,7 @@ type InMemory struct {
 
 // NewInMemory assembles a cluster. It starts nothing.
 func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
-	if err := errors.Join(cfg.API.Validate(), cfg.Services.Validate(), cfg.Listen.validate()); err != nil {
+	if err := errors.Join(cfg.API.Validate(), cfg.Services.Validate(), cfg.Listen.Validate()); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {

@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"keelson/apiserver/options"
+	"keelson/cluster/listen"
 )
 
 // TestEndpoint: where the service "kubernetes" leads.
@@ -25,13 +25,13 @@ func TestEndpoint(t *testing.T) {
 		"no node":           {Config{NoNode: true}, ""},
 		"rootless":          {Config{Rootless: true}, ""},
 		"another runtime":   {Config{RuntimeEndpoint: "unix:///x"}, ""},
-		"an address":        {Config{Options: Options{Listen: ListenOptions{Bind: "192.0.2.7"}}}, "192.0.2.7"},
-		"loopback, said so": {Config{Options: Options{Listen: ListenOptions{Bind: "127.0.0.1"}}}, ""},
+		"an address":        {Config{Options: Options{Listen: listen.Options{Bind: "192.0.2.7"}}}, "192.0.2.7"},
+		"loopback, said so": {Config{Options: Options{Listen: listen.Options{Bind: "127.0.0.1"}}}, ""},
 		"advertised": {
 			Config{
 				Options: Options{
 					Services: options.Services{Advertise: "192.0.2.9"},
-					Listen: ListenOptions{
+					Listen: listen.Options{
 						Bind: "0.0.0.0",
 					},
 				},
@@ -62,11 +62,11 @@ func TestEndpoint(t *testing.T) {
 		"0.0.0.0":   "every address",
 		"192.0.2.7": "listens on 192.0.2.7",
 	} {
-		if got := (ListenOptions{Bind: bind}).Opens(); (got == "") != (want == "") || !strings.Contains(got, want) {
+		if got := (listen.Options{Bind: bind}).Opens(); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("bind %q opens %q, want %q", bind, got, want)
 		}
 	}
-	if err := (ListenOptions{Bind: "host"}).validate(); err == nil {
+	if err := (listen.Options{Bind: "host"}).Validate(); err == nil {
 		t.Error("a name is taken as an address")
 	}
 	for name, ok := range map[string]bool{
@@ -79,51 +79,13 @@ func TestEndpoint(t *testing.T) {
 		"fe80::1%eth0":    false,
 		"":                false,
 	} {
-		if err := (ListenOptions{Names: []string{name}}).validate(); (err == nil) != ok {
+		if err := (listen.Options{Names: []string{name}}).Validate(); (err == nil) != ok {
 			t.Errorf("--tls-san %q: %v", name, err)
 		}
 	}
-	names, addresses := ListenOptions{Names: []string{"192.0.2.9", "api.example.com"}}.names()
+	names, addresses := listen.Options{Names: []string{"192.0.2.9", "api.example.com"}}.Certified()
 	if !slices.Equal(names, []string{"api.example.com"}) || len(addresses) != 1 ||
 		!addresses[0].Equal(net.IPv4(192, 0, 2, 9)) {
 		t.Errorf("names %v, addresses %v", names, addresses)
-	}
-}
-
-// TestListeners: several addresses are one listener, also one that the machine has not got yet.
-func TestListeners(t *testing.T) {
-	cfg := Config{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("127.42.7.0/24")}}
-	listeners, err := openListeners(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listeners.Addr().String())
-	for _, host := range []string{"127.0.0.1", "127.42.7.1"} {
-		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := listeners.Accept()
-		if err != nil || got.RemoteAddr().String() != c.LocalAddr().String() {
-			t.Errorf("%s: %v", host, err)
-		}
-		_ = c.Close()
-		_ = got.Close()
-	}
-	if err := errors.Join(listeners.Close(), listeners.Close()); err != nil {
-		t.Error(err)
-	}
-	if _, err := listeners.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accept after close: %v", err)
-	}
-	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-	far, err := openListeners(cfg)
-	if err != nil {
-		t.Fatalf("an address that is not there yet: %v", err)
-	}
-	_ = far.Close()
-	if _, err := listen(netip.MustParseAddr("fd00:dead::1"), 0); err == nil ||
-		!strings.Contains(err.Error(), "this machine has no address") {
-		t.Errorf("an address of nobody: %v", err)
 	}
 }

@@ -3,11 +3,18 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/gates"
 	"keelson/apiserver/options"
+	"keelson/apiserver/resources"
+	"keelson/cluster/listen"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/scheduling"
 	"keelson/dns"
@@ -23,7 +30,7 @@ type Options struct {
 	// API configures the API server.
 	API options.Options
 	// Listen says where the API is served.
-	Listen ListenOptions
+	Listen listen.Options
 	// Services are the service CIDRs and the node port range.
 	Services options.Services
 	// Node configures this machine's kubelet.
@@ -69,7 +76,7 @@ func (o *Options) Rows() []option.Row {
 // apiOptions are those of the API server.
 func apiOptions(o *Options) []option.Row {
 	return slices.Concat(
-		option.In("Generic", o.Listen.rows()...),
+		option.In("Generic", o.Listen.Rows()...),
 		option.In("Generic", o.Services.Rows()...),
 		option.In("Generic",
 			gatesRow(&o.Gates),
@@ -122,3 +129,57 @@ func (c *choice) Set(text string) error {
 
 // Type names the value in the usage text.
 func (*choice) Type() string { return "string" }
+
+func gatesRow(on *gates.On) option.Row {
+	return option.Set(on, "feature-gates",
+		"Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload, AllowServiceExternalIPs; "+
+			"the others keep the release's defaults)")
+}
+
+// runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every
+// version it has, some of them only with their feature gate.
+type runtimeConfig struct{}
+
+// String formats the flag's value.
+func (runtimeConfig) String() string { return "" }
+
+// Type names the value in the usage text.
+func (runtimeConfig) Type() string { return "string" }
+
+// Set checks the flag's value.
+func (runtimeConfig) Set(text string) error {
+	var errs []error
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			errs = append(errs, checkVersion(part))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checkVersion(part string) error {
+	what, value, given := strings.Cut(part, "=")
+	if on, err := strconv.ParseBool(value); given && err != nil {
+		return fmt.Errorf("%s: %q is neither true nor false", what, value)
+	} else if given && !on {
+		return fmt.Errorf("%s cannot be switched off", what)
+	}
+	switch what {
+	case "api/all", "api/ga", "api/beta", "api/alpha":
+		return nil
+	}
+	words := strings.SplitN(what, "/", 3)
+	if what == "v1" || len(words) > 1 && words[0] == "api" {
+		words = []string{"", words[len(words)-1]}
+	}
+	for _, row := range resources.Table(gates.All()) {
+		n := row.Kind.Names
+		if len(words) >= 2 && (schema.GroupVersion{Group: n.Group, Version: n.Version}) == (schema.GroupVersion{
+			Group:   words[0],
+			Version: words[1],
+		}) && (len(words) == 2 || words[2] == n.Resource) {
+			return nil
+		}
+	}
+	return fmt.Errorf("this server has no %s", what)
+}

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package listen is where the API is served: the options that say it, one listener for several addresses, also for
+// those that the machine gets later, and the URL by which the machine itself reaches it. It accepts connections and
+// reads none.
+package listen
 
 import (
 	"context"
@@ -18,8 +21,8 @@ import (
 	"keelson/lib/option"
 )
 
-// ListenOptions say where the API is served.
-type ListenOptions struct {
+// Options say where the API is served.
+type Options struct {
 	// Bind is the address that the API listens on; 0.0.0.0 or :: are all addresses. Empty: 127.0.0.1 and, on a node
 	// with the built-in network, the node's address in its pod network.
 	Bind string
@@ -27,7 +30,8 @@ type ListenOptions struct {
 	Names []string
 }
 
-func (o *ListenOptions) rows() []option.Row {
+// Rows are the options.
+func (o *Options) Rows() []option.Row {
 	return []option.Row{
 		option.New(&o.Bind, "bind-address", "",
 			"serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's "+
@@ -37,7 +41,8 @@ func (o *ListenOptions) rows() []option.Row {
 	}
 }
 
-func (o ListenOptions) validate() error {
+// Validate returns one sentence for each error.
+func (o Options) Validate() error {
 	var errs []error
 	if ip, err := netip.ParseAddr(o.Bind); o.Bind != "" && (err != nil || ip.IsMulticast()) {
 		errs = append(errs, fmt.Errorf("--bind-address %q is not an IP address", o.Bind))
@@ -53,8 +58,8 @@ func (o ListenOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// names are the DNS names among Names, addresses the others.
-func (o ListenOptions) names() (names []string, addresses []net.IP) {
+// Certified returns the DNS names among Names, and the addresses.
+func (o Options) Certified() (names []string, addresses []net.IP) {
 	for _, text := range o.Names {
 		if ip, err := netip.ParseAddr(text); err == nil {
 			addresses = append(addresses, ip.AsSlice())
@@ -65,8 +70,8 @@ func (o ListenOptions) names() (names []string, addresses []net.IP) {
 	return names, addresses
 }
 
-// bind is the first listen address.
-func (o ListenOptions) bind() netip.Addr {
+// Address is the first listen address.
+func (o Options) Address() netip.Addr {
 	if ip, err := netip.ParseAddr(o.Bind); err == nil {
 		return ip
 	}
@@ -74,8 +79,8 @@ func (o ListenOptions) bind() netip.Addr {
 }
 
 // Opens is a notice about what a listen address other than loopback exposes; "": nothing.
-func (o ListenOptions) Opens() string {
-	switch ip := o.bind(); {
+func (o Options) Opens() string {
+	switch ip := o.Address(); {
 	case ip.IsLoopback():
 		return ""
 	case ip.IsUnspecified():
@@ -87,51 +92,20 @@ func (o ListenOptions) Opens() string {
 	}
 }
 
-// podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines
-// do not.
-func (c Config) podGateway() (netip.Addr, bool) {
-	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside ||
-		len(c.PodCIDRs) == 0 {
-		return netip.Addr{}, false
-	}
-	return c.PodCIDRs[0].Masked().Addr().Next(), true
-}
-
-// endpoint is the endpoint address of the Service "kubernetes"; invalid: there is none.
-func (c Config) endpoint() netip.Addr {
-	if ip, err := netip.ParseAddr(c.Services.Advertise); err == nil {
-		return ip
-	}
-	bind := c.Listen.bind()
-	if bind.IsUnspecified() {
-		if ips := c.nodeIPs(); len(ips) > 0 {
-			return ips[0]
-		}
-		return netip.Addr{}
-	}
-	if !bind.IsLoopback() {
-		return bind
-	}
-	gateway, _ := c.podGateway()
-	return gateway
-}
-
-// openListeners listens on the API's port on all its addresses.
-func openListeners(cfg Config) (*listeners, error) {
-	first, err := listen(cfg.Listen.bind(), cfg.Port)
+// Open listens on a port of an address, and on the same port of a further one if that is valid. Port 0 is a free one.
+func Open(address netip.Addr, port int, further netip.Addr) (net.Listener, error) {
+	first, err := listen(address, port)
 	if err != nil {
 		return nil, err
 	}
 	l := &listeners{all: []net.Listener{first}, conns: make(chan accepted), closed: make(chan struct{})}
-	gateway, ok := cfg.podGateway()
-	if !ok {
+	if !further.IsValid() {
 		return l, nil
 	}
-	port := cfg.Port
 	if a, isTCP := first.Addr().(*net.TCPAddr); isTCP {
 		port = a.Port
 	}
-	second, err := listen(gateway, port)
+	second, err := listen(further, port)
 	if err != nil {
 		return nil, errors.Join(err, first.Close())
 	}
@@ -225,8 +199,8 @@ func (l *listeners) Close() error {
 // Addr is the first listener's address.
 func (l *listeners) Addr() net.Addr { return l.all[0].Addr() }
 
-// localURL is the URL by which a client on this machine reaches the listener at a.
-func localURL(a net.Addr) string {
+// LocalURL is the URL by which a client on this machine reaches the listener at a.
+func LocalURL(a net.Addr) string {
 	at, ok := a.(*net.TCPAddr)
 	if !ok || !at.IP.IsUnspecified() {
 		return "https://" + a.String()
