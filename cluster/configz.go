@@ -11,9 +11,11 @@ import (
 	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/scheduling"
+	"keelson/controllers"
 	"keelson/controllers/certificates"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
+	"keelson/lib/option"
 	schedulerconfig "keelson/scheduler/config"
 )
 
@@ -63,7 +65,7 @@ func controllersConfigz(role RoleConfig) (string, agents.Settings) {
 		"KubeCloudShared": agents.Settings{
 			"AllocateNodeCIDRs": options.PodRanges.Allocate == nodeipam.Allocate ||
 				options.PodRanges.Allocate != nodeipam.AllocateNothing && len(options.PodRanges.Cluster) > 0,
-			"ClusterCIDR":                  (*prefixes)(&options.PodRanges.Cluster).String(),
+			"ClusterCIDR":                  (*option.CIDRs)(&options.PodRanges.Cluster).String(),
 			"UseServiceAccountCredentials": true,
 		},
 		"CSRSigningController": signingConfigz(role.Signing, options.CertificateLife),
@@ -79,7 +81,7 @@ func controllersConfigz(role RoleConfig) (string, agents.Settings) {
 			"CleanUpPeriod": cmp.Or(options.LegacyTokenPeriod, 365*24*time.Hour).String(),
 		},
 		"NodeIPAMController": agents.Settings{
-			"ServiceCIDR":          (*prefixes)(&options.PodRanges.Reserved).String(),
+			"ServiceCIDR":          (*option.CIDRs)(&options.PodRanges.Reserved).String(),
 			"NodeCIDRMaskSizeIPv4": cmp.Or(options.PodRanges.Bits4, 24),
 			"NodeCIDRMaskSizeIPv6": cmp.Or(options.PodRanges.Bits6, 64),
 		},
@@ -114,8 +116,8 @@ func autoscalingConfigz(a *podautoscaler.Config) agents.Settings {
 
 // concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's
 // name.
-func concurrencyConfigz(out agents.Settings, options ControllerOptions) {
-	for _, info := range KnownControllers() {
+func concurrencyConfigz(out agents.Settings, options controllers.Options) {
+	for _, info := range controllers.Known() {
 		at, ok := map[string][2]string{
 			"cron-job":                  {"CronJobController", "ConcurrentCronJobSyncs"},
 			"daemonset":                 {"DaemonSetController", "ConcurrentDaemonSetSyncs"},

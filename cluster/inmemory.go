@@ -25,6 +25,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/listen"
 	"keelson/cluster/version"
+	"keelson/controllers"
 	"keelson/controllers/certificates"
 	"keelson/event"
 	"keelson/event/eventlog"
@@ -181,8 +182,11 @@ func (m *InMemory) Admin(agent string) *client.Client {
 // Connect creates the client of an agent: its user, and its name for the server's log.
 type Connect func(u *auth.User, agent string) *client.Client
 
+// ControllerOptions select and configure the controllers.
+type ControllerOptions = controllers.Options
+
 // Controllers returns the part that runs controllers.
-func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
+func (m *InMemory) Controllers(o controllers.Options, connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		cfg := m.site(connect).controllerConfig()
 		cfg.Options = o

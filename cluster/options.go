@@ -17,6 +17,7 @@ import (
 	"keelson/cluster/listen"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/scheduling"
+	"keelson/controllers"
 	"keelson/dns"
 	"keelson/lib/option"
 	"keelson/proxy"
@@ -40,7 +41,7 @@ type Options struct {
 	// PodRoutes says how pods of other machines are reached.
 	PodRoutes nodehost.PodRouteOptions
 	// Controllers selects and configures the controllers.
-	Controllers ControllerOptions
+	Controllers controllers.Options
 	// Scheduler configures the scheduler.
 	Scheduler scheduling.Options
 	// DNS configures the node's DNS server.

@@ -44,7 +44,7 @@ func agentRows(r *RoleConfig, lease string, port int) []option.Row {
 func controllerManagerRows(r *RoleConfig) []option.Row {
 	of := slices.Concat(agentRows(r, controllersLease, ControllersPort), r.Signing.Rows(), controllersIgnored())
 	return append(of, []option.Row{
-		option.Set((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range",
+		option.Set((*option.CIDRs)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range",
 			"no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, "+
 				"separated by a comma"),
 		option.New(new(bool), "use-service-account-credentials", true,

@@ -69,7 +69,7 @@ func table() []role {
 				file:  "controller-manager",
 				steps: ledger.ControllerSteps,
 			},
-			options: func(o *Options) []option.Row { return controllerRows(&o.Controllers) },
+			options: func(o *Options) []option.Row { return o.Controllers.Rows() },
 			roleCommand: roleCommand{
 				word:  "controller-manager",
 				short: "The controllers, alone",

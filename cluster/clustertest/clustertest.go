@@ -33,6 +33,7 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/cluster"
+	"keelson/controllers"
 	"keelson/event"
 	"keelson/lib/run"
 	"keelson/simulate"
@@ -46,7 +47,7 @@ type Config struct {
 	// "-name". nil: Essential. An empty slice: none.
 	Controllers []string
 	// ControllerOptions configure them further.
-	ControllerOptions cluster.ControllerOptions
+	ControllerOptions controllers.Options
 	// Scheduler binds pods to nodes.
 	Scheduler bool
 	// Nodes is the number of simulated nodes: node-0, node-1 and so on. A pod bound to one becomes Running after a

@@ -4,7 +4,12 @@
 // usual value and its help. The rooms know no library of flags: cluster/flags makes flags of the rows.
 package option
 
-import "strconv"
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
 
 // Row is one option.
 type Row struct {
@@ -91,3 +96,31 @@ func (n *negated) Set(text string) error {
 
 // Type names the value.
 func (*negated) Type() string { return "bool" }
+
+// CIDRs is the Value of a list of CIDRs, separated by commas.
+type CIDRs []netip.Prefix
+
+// String formats the value.
+func (p *CIDRs) String() string {
+	var texts []string
+	for _, x := range *p {
+		texts = append(texts, x.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// Set parses the value.
+func (p *CIDRs) Set(text string) error {
+	*p = nil
+	for one := range strings.SplitSeq(text, ",") {
+		x, err := netip.ParsePrefix(one)
+		if err != nil {
+			return fmt.Errorf("%q is not a CIDR", one)
+		}
+		*p = append(*p, x.Masked())
+	}
+	return nil
+}
+
+// Type names the value.
+func (*CIDRs) Type() string { return "strings" }

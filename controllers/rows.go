@@ -1,33 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package controllers
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"keelson/controllers"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
 	"keelson/lib/option"
 )
 
-// ControllerOptions select and configure the controllers.
-type ControllerOptions = controllers.Options
-
-// ControllerInfo describes one controller.
-type ControllerInfo = controllers.Info
-
-// KnownControllers lists all controllers.
-func KnownControllers() []ControllerInfo { return controllers.Known() }
-
-// controllerRows are the controllers' options, for `up` and `controller-manager`. Names and meaning are
+// Rows are the controllers' options, for `up` and `controller-manager`. Names and meaning are
 // kube-controller-manager's.
-func controllerRows(o *ControllerOptions) []option.Row {
+func (o *Options) Rows() []option.Row {
 	return slices.Concat(
 		option.In("Controllers", someControllerRows(o)...),
 		option.In("Concurrent syncs", workerRows(o)...),
@@ -39,10 +28,10 @@ func controllerRows(o *ControllerOptions) []option.Row {
 }
 
 // workerRows set how many objects a controller syncs at once.
-func workerRows(o *ControllerOptions) []option.Row {
+func workerRows(o *Options) []option.Row {
 	seen := map[string]bool{}
 	var rows []option.Row
-	for _, c := range KnownControllers() {
+	for _, c := range Known() {
 		if c.Syncs == "" || seen[c.Syncs] {
 			continue
 		}
@@ -54,12 +43,12 @@ func workerRows(o *ControllerOptions) []option.Row {
 }
 
 // podRangeRows configure the allocation of pod CIDRs to nodes.
-func podRangeRows(o *ControllerOptions) []option.Row {
+func podRangeRows(o *Options) []option.Row {
 	return []option.Row{
 		option.Switch((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs",
 			"allocate a pod CIDR from --cluster-cidr to "+
 				"each node without one; requires --cluster-cidr (default: true if --cluster-cidr is set)"),
-		option.Set((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr",
+		option.Set((*option.CIDRs)(&o.PodRanges.Cluster), "cluster-cidr",
 			"`CIDR` for the pods of the cluster, or one per IP "+
 				"family, separated by a comma (keelson up: default 10.42.0.0/16)"),
 		option.New(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "mask size of a node's IPv4 pod CIDR"),
@@ -68,10 +57,10 @@ func podRangeRows(o *ControllerOptions) []option.Row {
 }
 
 // someControllerRows are the options for all controllers, and of controllers that have one only.
-func someControllerRows(o *ControllerOptions) []option.Row {
+func someControllerRows(o *Options) []option.Row {
 	o.TerminatedPods = 12500
 	return []option.Row{
-		option.New(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers())),
+		option.New(&o.Controllers, "controllers", []string{"*"}, controllersUsage(Known())),
 		option.Set((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold",
 			"keep `N` finished pods before the oldest are deleted; 0 or less: all"),
 		option.New(&o.LegacyTokenPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
@@ -82,7 +71,7 @@ func someControllerRows(o *ControllerOptions) []option.Row {
 	}
 }
 
-func controllersUsage(all []ControllerInfo) string {
+func controllersUsage(all []Info) string {
 	var on, off []string
 	for _, c := range all {
 		name := c.Name
@@ -107,7 +96,7 @@ func controllersUsage(all []ControllerInfo) string {
 }
 
 // autoscalingRows configure the HorizontalPodAutoscaler controller.
-func autoscalingRows(o *ControllerOptions) []option.Row {
+func autoscalingRows(o *Options) []option.Row {
 	config := podautoscaler.Defaults()
 	o.Autoscaling = &config
 	return []option.Row{
@@ -157,34 +146,6 @@ func (a *allocate) Set(text string) error {
 // Type names the value in the usage text.
 func (*allocate) Type() string { return "bool" }
 
-// prefixes is a flag of CIDRs, separated by commas.
-type prefixes []netip.Prefix
-
-// String formats the flag's value.
-func (p *prefixes) String() string {
-	var texts []string
-	for _, x := range *p {
-		texts = append(texts, x.String())
-	}
-	return strings.Join(texts, ",")
-}
-
-// Set parses the flag's value.
-func (p *prefixes) Set(text string) error {
-	*p = nil
-	for one := range strings.SplitSeq(text, ",") {
-		x, err := netip.ParsePrefix(one)
-		if err != nil {
-			return fmt.Errorf("%q is not a CIDR", one)
-		}
-		*p = append(*p, x.Masked())
-	}
-	return nil
-}
-
-// Type names the value in the usage text.
-func (*prefixes) Type() string { return "strings" }
-
 // threshold is an integer flag whose value 0 is stored as -1, because 0 in the options means the default.
 type threshold int
 
@@ -208,7 +169,7 @@ func (t *threshold) Set(text string) error {
 func (*threshold) Type() string { return "int32" }
 
 // lifecycleRows configure when nodes are unhealthy and how fast their pods are evicted.
-func lifecycleRows(o *ControllerOptions) []option.Row {
+func lifecycleRows(o *Options) []option.Row {
 	config := &o.Nodes
 	config.Rate = 0.1
 	config.SecondaryRate = 0.01
@@ -230,7 +191,7 @@ func lifecycleRows(o *ControllerOptions) []option.Row {
 }
 
 // attachRows configure the attach/detach controller.
-func attachRows(o *ControllerOptions) []option.Row {
+func attachRows(o *Options) []option.Row {
 	return []option.Row{
 		option.New(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 			"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of "+
@@ -266,7 +227,7 @@ func (*perSecond) Type() string { return "float32" }
 
 // workersFlag is a --concurrent-X-syncs flag.
 type workersFlag struct {
-	o     *ControllerOptions
+	o     *Options
 	syncs string
 	usual int
 }
