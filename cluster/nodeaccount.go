@@ -135,7 +135,7 @@ func oldNodeBindings(rows []role) []*rbacv1.ClusterRoleBinding {
 	return out
 }
 
-// accountsBeside maps the users of roles to the service accounts as which they work beside a kubelet.
+// accountsBeside maps the users of roles to the service accounts as which they work next to a kubelet.
 func accountsBeside(rows []role) map[string]string {
 	out := map[string]string{}
 	for i := range rows {

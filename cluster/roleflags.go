@@ -17,7 +17,7 @@ import (
 	"keelson/lib/option"
 )
 
-// Options of roles in processes of their own. The options that a role has everywhere are beside what they set.
+// Options of roles in processes of their own. The options that a role has everywhere are with what they set.
 
 func apiServerRows(r *RoleConfig) []option.Row {
 	return append(r.Etcd.Rows(),

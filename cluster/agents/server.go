@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agents is what a controller manager or a scheduler has beside its work when it is a process of its own: the
+// Package agents is what a controller manager or a scheduler has next to its work in a process of its own: the
 // HTTPS port with health, metrics, profiles and configuration, whose callers the API server authenticates and
 // authorizes; the leader election; and the metrics of its client. A kubelet's callers are admitted in the same way. It
 // knows no agent.

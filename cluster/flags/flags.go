@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flags makes the flags of a command of the rows of data by which the rooms export their options, and groups
-// them as in the help of Kubernetes' programs. Beside the command line it alone knows the library of flags. It has no
-// flag of its own.
+// them as in the help of Kubernetes' programs. It alone, next to the command line, knows the library of flags. It has
+// no flag of its own.
 package flags
 
 import (

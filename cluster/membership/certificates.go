@@ -55,7 +55,7 @@ type Kubelet struct {
 	Kubeconfig, Bootstrap string
 	// ClientCA is the file of --client-ca-file; empty: the cluster's CA.
 	ClientCA string
-	// Servers returns the API servers that the kubelet knows beside the one at a URL.
+	// Servers returns the API servers that the kubelet knows in addition to the one at a URL.
 	Servers func(url string) *servers.Servers
 	Log     *slog.Logger
 }

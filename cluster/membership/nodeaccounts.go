@@ -20,7 +20,7 @@ import (
 	"keelson/client"
 )
 
-// NodeAccounts creates the clients of the roles beside a kubelet in its own process: the kubelet works as the node,
+// NodeAccounts creates the clients of the roles with a kubelet in its own process: the kubelet works as the node,
 // each other role as its service account. The node requests the accounts' tokens, bound to its Node object; they expire
 // within an hour or with that object. On a server that gives nodes no such tokens (Kubernetes, an older Keelson) the
 // roles work as the node, with the rights that its administrator grants.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodehost is what a machine needs to be a node, beside the agents that run there: the rights of the process,
-// the container runtime with its pod network or CNI plugins, the ranges of pod addresses, the machine's own name and
-// addresses, and the removal of all of this from the kernel. It knows the data directory and is told the rest; it has
-// no client of an API server but in AskPodCIDRs.
+// Package nodehost is what a machine needs to be a node, except for the agents that run there: the rights of the
+// process, the container runtime with its pod network or CNI plugins, the ranges of pod addresses, the machine's own
+// name and addresses, and the removal of all of this from the kernel. It knows the data directory, and has no client of
+// an API server except in AskPodCIDRs.
 package nodehost
 
 import (

@@ -53,7 +53,7 @@ func ThroughEgress(egress *outbound.Egress) remote.Via {
 
 // Parts makes what authenticates, authorizes and admits requests, of the server's own objects. It returns also
 // what issues and verifies the tokens of service accounts.
-// roleAccounts are the service accounts of the roles beside kubelets.
+// roleAccounts are the service accounts of the roles next to kubelets.
 func Parts(
 	k *credentials.Keys, log *slog.Logger, data *apiserver.Data, egress *outbound.Egress, rbac *authz.RBAC,
 	opts *options.Options, ranges admission.PodRanges, roleAccounts []string, files *configreload.Files,
