@@ -27,7 +27,9 @@ func envtestCommand(std Stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "envtest",
 		Short: "Programs for test suites that use envtest: etcd, kube-apiserver and kubectl",
-		Args:  none,
+		Example: "  eval $(keelson envtest env) && go test ./...\n" +
+			"  keelson envtest assets --dir bin/k8s",
+		Args: none,
 	}
 	cmd.AddCommand(envtestAssetsCommand(std), envtestEnvCommand(std))
 	return cmd

@@ -530,8 +530,9 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 	for _, pc := range priorities.System() {
 		out = append(out, pc)
 	}
-	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), requests.TokenTracking(), askRole(),
-		askBinding())
+	out = append(out, flowcontrol.Bootstrap()...)
+	out = append(out, grants(table())...)
+	return append(out, requests.TokenTracking(), askRole(), askBinding())
 }
 
 // claimNode is NodeClaim.Free for a server's node. A server with the embedded store has it for itself while it starts:

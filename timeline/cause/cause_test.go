@@ -231,7 +231,7 @@ func TestPressure(t *testing.T) {
 		"PIDPressure":    "ps -eo ppid=",
 	} {
 		node := object[corev1.Node](t, `{metadata: {name: n1}, spec: {taints: [{key: node.kubernetes.io/pressure,
-		effect: NoSchedule}]}, status: {conditions: [{type: `+pressure+`, status: "True"}]}}`)
+		effect: NoSchedule}]}, status: {conditions: [{type: `+pressure+`, status: "True"}, {type: Ready, status: "True"}]}}`)
 		answer := Node(node, nil, time.Now())
 		if len(answer.Next) != 1 || !strings.Contains(answer.Next[0], want) {
 			t.Errorf("%s: next %q, want only %q", pressure, answer.Next, want)
