@@ -12,7 +12,7 @@ import (
 	"keelson/kubelet/translate"
 )
 
-// appArmorFile tells whether the kernel enforces AppArmor profiles.
+// appArmorFile reports whether the kernel enforces AppArmor profiles.
 const appArmorFile = "/sys/module/apparmor/parameters/enabled"
 
 // appArmorEnabled reports whether the kernel enforces AppArmor profiles; file is appArmorFile except in tests.

@@ -67,7 +67,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Serving says where the kubelet's server listens, who may call it, and what it serves beside pods.
+// Serving says where the kubelet's server listens, who may call it, and what it serves in addition to pods.
 type Serving struct {
 	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means
 	// 127.0.0.1.
@@ -87,7 +87,7 @@ type Serving struct {
 	// the common names that may call. Empty: any that ClientCA signed.
 	ClientCA     func() *x509.CertPool
 	AllowedNames []string
-	// ByToken admits callers by the token of a service account; see server.Config. nil: nobody.
+	// ByToken admits callers by the token of a service account; see server.Config. nil: no token is accepted.
 	ByToken func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool
 	// Pages serves /statusz, /flagz and /configz; nil: they are not served.
 	Pages http.Handler
@@ -95,7 +95,7 @@ type Serving struct {
 	Metrics []prometheus.Collector
 }
 
-// NodeObject is what the node's object says, and how often it is written.
+// NodeObject has the contents of the Node object, and how often it is written.
 type NodeObject struct {
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
 	NodeIPs []netip.Addr
@@ -129,7 +129,8 @@ type PodDefaults struct {
 	CgroupRoot   string // parent of the pods' cgroups
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
 	PodMaxPids int64
-	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
+	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set in addition to the
+	// safe ones.
 	AllowedUnsafeSysctls []string
 	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).
 	ContainerLogs logrotate.Policy
@@ -151,9 +152,9 @@ type ImagePolicy struct {
 	ImageMaxAge time.Duration
 }
 
-// Reach is what knows the ways of the node's packets.
+// Reach has the sources of package reach.
 type Reach struct {
-	// Paths knows where the node's packets go, Rules what its service proxy does; nil: nobody here does.
+	// Paths reports where the node's packets go, Rules what its service proxy does; nil: unknown.
 	Paths reach.Paths
 	Rules reach.Rules
 }

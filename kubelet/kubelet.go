@@ -426,7 +426,7 @@ func (k *Kubelet) prepare(ctx context.Context) (runtimeName string, err error) {
 		},
 	})
 	if err != nil {
-		return "", fmt.Errorf("tell the container runtime its pod range: %w", err)
+		return "", fmt.Errorf("set the container runtime's pod range: %w", err)
 	}
 	return v.GetRuntimeName(), nil
 }

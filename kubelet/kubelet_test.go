@@ -389,7 +389,7 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 	h := newHarness(t)
 	watches := countWatches(h, "nodes")
 	h.run()
-	// a change between its list and its watch is not told by this API
+	// this API does not deliver a change between its list and its watch
 	waittest.Until(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 })
 	nodes := h.api.CoreV1().Nodes()
 	var good *corev1.Node
@@ -594,7 +594,7 @@ func TestCompletedAndFailedPods(t *testing.T) {
 	}
 }
 
-// TestFailedAtOnceHasAddress: a pod whose first status is its last one tells the address that it had.
+// TestFailedAtOnceHasAddress: a pod whose first status is its last one has the address that it had.
 func TestFailedAtOnceHasAddress(t *testing.T) {
 	h := newHarness(t, patient)
 	h.run()

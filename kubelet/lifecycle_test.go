@@ -83,9 +83,9 @@ func TestFailedInitContainerFailsThePod(t *testing.T) {
 	}
 }
 
-// TestFailedStartIsTold: a pod that is never restarted does not wait after a failed start, and still says why it
+// TestFailedStartIsReported: a pod that is never restarted does not wait after a failed start, and still says why it
 // failed.
-func TestFailedStartIsTold(t *testing.T) {
+func TestFailedStartIsReported(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	h.rt.FailNext("StartContainer", status.Error(codes.Unknown, `exec: "/nope": no such file`))
@@ -182,7 +182,7 @@ func TestImagePullErrors(t *testing.T) {
 	harness.until("pull", "gone", func(p *corev1.Pod) bool { return p == nil })
 }
 
-// TestImageVolumePullErrors: it is the volume's image that is told of, not the container's, which is there.
+// TestImageVolumePullErrors: the volume's image is reported, not the container's, which is there.
 func TestImageVolumePullErrors(t *testing.T) {
 	harness := newHarness(t)
 	harness.run()
@@ -453,7 +453,7 @@ func TestAdmissionAfterForcedDeletion(t *testing.T) {
 	harness.until("old", "ready", ready)
 	harness.create(testPod("early", most))
 	if p := harness.until("early", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "OutOfcpu" {
-		t.Errorf("beside it: got %s %q, want OutOfcpu", p.Status.Reason, p.Status.Message)
+		t.Errorf("while the first one runs: got %s %q, want OutOfcpu", p.Status.Reason, p.Status.Message)
 	}
 	if err := harness.api.CoreV1().Pods("default").Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 func TestNodeEvents(t *testing.T) {
 	harness := newHarness(t)
 	nodes := harness.api.CoreV1().Nodes()
-	// told waits for the times-th event of a reason, and wants it to be about the node.
-	told := func(times int, kind, reason, message string) {
+	// reported waits for the times-th event of a reason, and wants it to be about the node.
+	reported := func(times int, kind, reason, message string) {
 		t.Helper()
 		harness.waitEvent(reason, message)
 		waittest.Until(t, "event "+reason, func() bool {
@@ -40,7 +40,7 @@ func TestNodeEvents(t *testing.T) {
 	}
 	state := func(times int, reason string) {
 		t.Helper()
-		told(times, corev1.EventTypeNormal, reason, "Node node-1 status is now: "+reason)
+		reported(times, corev1.EventTypeNormal, reason, "Node node-1 status is now: "+reason)
 	}
 	cordon := func(yes string) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestNodeEvents(t *testing.T) {
 
 	watches := countWatches(harness, "nodes")
 	stop := harness.run()
-	told(1, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	reported(1, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	for _, reason := range []string{
 		"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady",
 	} {
@@ -90,7 +90,7 @@ func TestNodeEvents(t *testing.T) {
 	state(2, "NodeNotSchedulable")
 	stop()
 
-	// The next life tells everything anew, and a reboot where there was one.
+	// The next life reports everything again, and a reboot if there was one.
 	if got := harness.events("Rebooted"); len(got) > 0 {
 		t.Errorf("rebooted without a reboot: %q", got)
 	}
@@ -101,8 +101,8 @@ func TestNodeEvents(t *testing.T) {
 		s.NodeInfo.BootID = "an-earlier-boot"
 	})
 	harness.run()
-	told(1, corev1.EventTypeWarning, "Rebooted", "Node node-1 has been rebooted, boot id: "+boot)
-	told(2, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	reported(1, corev1.EventTypeWarning, "Rebooted", "Node node-1 has been rebooted, boot id: "+boot)
+	reported(2, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	state(3, "NodeNotSchedulable")
 	state(3, "NodeReady")
 	if n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{}); err != nil || n.Status.NodeInfo.BootID != boot {

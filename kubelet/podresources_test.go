@@ -17,7 +17,7 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestPodResources: a monitor hears of the pods that run, with their sidecars; v1alpha1 tells of those that have ended
+// TestPodResources: a monitor sees the pods that run, with their sidecars; v1alpha1 lists those that have ended
 // too. After a restart of the kubelet it is so again, at the same socket.
 func TestPodResources(t *testing.T) {
 	harness := newHarness(t)
@@ -33,13 +33,13 @@ func TestPodResources(t *testing.T) {
 	}))
 	harness.until("runs", "running", phaseIs(corev1.PodRunning))
 	harness.until("ends", "Failed", phaseIs(corev1.PodFailed))
-	told := func() {
+	check := func() {
 		conn, err := plugin.Dial(harness.root, "pod-resources/kubelet.sock")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		waittest.Until(t, "the pods that run are told", func() bool {
+		waittest.Until(t, "the running pods are listed", func() bool {
 			got, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{},
 				grpc.WaitForReady(true))
 			all, oldErr := apiv1alpha1.NewPodResourcesListerClient(conn).List(t.Context(),
@@ -59,8 +59,8 @@ func TestPodResources(t *testing.T) {
 			return slices.Equal(names, []string{"runs/side", "runs/c"}) && len(all.GetPodResources()) == 2
 		})
 	}
-	told()
+	check()
 	stop()
 	harness.run()
-	told()
+	check()
 }

@@ -15,7 +15,7 @@ import (
 	"keelson/kubelet"
 )
 
-// listenBelow listens on a port that the kernel gives to nobody who asks for any: it stays free when it is closed.
+// listenBelow listens on a port that the kernel never picks for a listener on port 0: it stays free when it is closed.
 func listenBelow(t *testing.T) net.Listener {
 	t.Helper()
 	for range 100 {

@@ -92,7 +92,7 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// TestOutOfExtendedResource: what somebody wrote into the node's status is counted; what nobody did is not the
+// TestOutOfExtendedResource: what a client wrote into the node's status is counted; what no client did is not the
 // kubelet's to judge.
 func TestOutOfExtendedResource(t *testing.T) {
 	node := &corev1.Node{

@@ -64,7 +64,7 @@ func (n *probeListener) Changed(t probe.Target, r probe.Result, o probe.Outcome,
 	n.workers.notify(string(t.Pod.UID), pod.Nothing)
 }
 
-// StillFailing adds to the pod's story how often a probe has failed by now.
+// StillFailing adds a mark to the pod's timeline: how often a probe has failed by now.
 func (n *probeListener) StillFailing(t probe.Target, o probe.Outcome, took time.Duration) {
 	n.mark(t, false, o, took)
 }

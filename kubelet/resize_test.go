@@ -21,8 +21,8 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	return &p.Status.Conditions[i]
 }
 
-// TestResizeRefused: a pod that asks for more than the node has keeps what it has, and says why; asking for less mends
-// it.
+// TestResizeRefused: a pod that asks for more than the node has keeps what it has, and says why; asking for less
+// repairs it.
 func TestResizeRefused(t *testing.T) {
 	harness := newHarness(t)
 	harness.run()

@@ -51,8 +51,8 @@ func beforeResize(a, b waitingResize) int {
 		a.since.Compare(b.since))
 }
 
-// Resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources. Of several pods that
-// ask for more, those before it in the order of resizes get theirs first.
+// Resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources. If several
+// pods request more, they get it in the order of resizes.
 func (a *admission) Resize(p *corev1.Pod) *pod.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()

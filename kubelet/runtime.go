@@ -107,7 +107,7 @@ func (r *runtimeWatch) relist(ctx context.Context) {
 		}
 		now, err := r.containerStates(ctx)
 		if err != nil {
-			continue // it is asked again in a second; the node's condition tells of a runtime that is down
+			continue // tried again in a second; the node's condition reports a runtime that is down
 		}
 		for uid, s := range now {
 			if !maps.Equal(before[uid], s) {

@@ -27,8 +27,8 @@ type imageCleaner struct {
 	log     *slog.Logger
 }
 
-// run removes images that nothing has used for an age, until ctx is done. What was used before
-// the kubelet's start is not known: the time counts from there at the earliest.
+// run removes images that nothing has used for an age, until ctx is done. Uses
+// before the kubelet's start are not known, so the age counts from the start at the earliest.
 func (c imageCleaner) run(ctx context.Context, age time.Duration) {
 	timer := time.NewTicker(min(imageAgeInterval, age))
 	defer timer.Stop()
@@ -71,7 +71,7 @@ func (idle idleImages) old(unused []*runtimeapi.Image, now time.Time, age time.D
 	return out
 }
 
-// unused returns the images that nobody uses. Those that a pod of the node names are not among them: it may be
+// unused returns the images that no container uses. Those that a pod of the node names are not among them: it may be
 // about to start.
 func (c imageCleaner) unused(ctx context.Context) ([]*runtimeapi.Image, error) {
 	rt := c.runtime

@@ -59,10 +59,10 @@ func (k *Kubelet) recoverUserNamespace(ctx context.Context, uid string) error {
 			continue
 		}
 		if err := k.users.Adopt(uid, ns); err != nil {
-			k.cfg.Log.Error("mend the record of a pod's user namespace", "pod", uid, "err", err)
+			k.cfg.Log.Error("repair the record of a pod's user namespace", "pod", uid, "err", err)
 			break
 		}
-		k.cfg.Log.Info("the record of a pod's user namespace is mended", "pod", uid)
+		k.cfg.Log.Info("the record of a pod's user namespace is repaired", "pod", uid)
 		return nil
 	}
 	// It does not run, or with IDs that are not its own: none of its containers can start any more.

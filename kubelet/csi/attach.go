@@ -66,7 +66,7 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 	return attachment.Status.AttachmentMetadata, nil
 }
 
-// attachedTo tells whether the node is known to use a volume, and has it attached.
+// attachedTo reports whether the node is known to use a volume, and has it attached.
 func attachedTo(n *corev1.Node, name corev1.UniqueVolumeName) bool {
 	return n != nil && slices.Contains(n.Status.VolumesInUse, name) &&
 		slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name })

@@ -16,7 +16,7 @@
 //     undone.
 //  2. A volume that is attached is in the node's volumesInUse, as the server has it, before it is mounted, and until it
 //     is unstaged.
-//  3. Calls about one volume do not overlap. A driver that hangs holds up the pods with its volumes and nobody else.
+//  3. Calls about one volume do not overlap. A driver that hangs delays the pods with its volumes and no others.
 //  4. Drivers are called without a lock on what all volumes share, and each call has a time limit.
 package csi
 

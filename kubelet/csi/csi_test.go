@@ -485,7 +485,7 @@ func TestAttachedVolumes(t *testing.T) {
 		"NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetPublishContext(); c["device"] != "sdx" {
 		t.Errorf("published with the context %v", c)
 	}
-	// A kubelet that is started anew uses it still.
+	// A restarted kubelet still uses it.
 	bench.m = bench.mounter()
 	if !slices.Contains(bench.m.InUse(), name) {
 		t.Error("a restart forgot that the volume is used")
@@ -514,7 +514,7 @@ func TestAttachedVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(bench.m.InUse()) != 0 {
-		t.Errorf("in use by nobody: %v", bench.m.InUse())
+		t.Errorf("in use although no pod has it: %v", bench.m.InUse())
 	}
 }
 
@@ -663,7 +663,7 @@ func TestInlineVolumes(t *testing.T) {
 		!req.GetReadonly() {
 		t.Errorf("%v\n%s", req, diff)
 	}
-	bench.setUp(request) // published anew, with the same token
+	bench.setUp(request) // published again, with the same token
 	bench.calls("NodePublishVolume " + handle)
 	if c := bench.driver.Last(
 		"NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetVolumeContext()[tokensKey]; !strings.Contains(c,

@@ -61,8 +61,8 @@ func (m *Mounter) Expanded(
 	}
 }
 
-// notOnNodes is an annotation of a claim whose driver grows the volume and its file system without the node. Who has
-// grown it writes the claim's status.
+// notOnNodes is an annotation of a claim whose driver grows the volume and its file system without the node. The
+// driver's controller then writes the claim's status.
 const notOnNodes = "volume.kubernetes.io/node-expansion-not-required"
 
 // larger returns the volume's size if it exceeds the claim's status.capacity, the node is to grow it, and no other

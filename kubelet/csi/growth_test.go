@@ -40,7 +40,7 @@ func TestGrowthAndUsage(t *testing.T) {
 	})
 	bench.serve()
 	if got := bench.setUp(request); got.Refresh.IsZero() {
-		t.Error("nobody looks whether the volume grows")
+		t.Error("no one checks whether the volume grows")
 	}
 	bench.calls("NodeStageVolume handle", "NodePublishVolume handle", "NodeExpandVolume handle")
 	q := bench.driver.Last("NodeExpandVolume").(*csiapi.NodeExpandVolumeRequest)
@@ -60,7 +60,7 @@ func TestGrowthAndUsage(t *testing.T) {
 		t.Errorf("event %q", e)
 	}
 	<-bench.events.Events
-	// A driver that cannot is told of, and holds up nothing.
+	// A driver that fails is reported, and delays nothing.
 	bench.driver.Break("NodeExpandVolume", status.Error(codes.Internal, "no"))
 	bench.setUp(request)
 	if e := <-bench.events.Events; !strings.HasPrefix(e,

@@ -211,7 +211,7 @@ func (o nodeObjects) writeCSINode(ctx context.Context, node *corev1.Node, all ma
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	// A driver's entry is immutable: it can only be removed and added anew.
+	// A driver's entry is immutable: it can only be removed and added again.
 	next.Spec.Drivers = slices.DeleteFunc(have.DeepCopy().Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
 		return all[d.Name] != nil
 	})

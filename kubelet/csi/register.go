@@ -28,7 +28,7 @@ func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 	}
 	info, err := call(ctx, driver.within, driver.node.NodeGetInfo, &csiapi.NodeGetInfoRequest{})
 	if err == nil {
-		err = driver.heard(info)
+		err = driver.keepInfo(info)
 	}
 	if err != nil {
 		driver.close()
@@ -105,8 +105,8 @@ const (
 	maxSegments = 64
 )
 
-// heard checks and keeps a driver's answer to NodeGetInfo.
-func (d *driver) heard(info *csiapi.NodeGetInfoResponse) error {
+// keepInfo checks and keeps a driver's answer to NodeGetInfo.
+func (d *driver) keepInfo(info *csiapi.NodeGetInfoResponse) error {
 	d.id = info.GetNodeId()
 	d.segments = info.GetAccessibleTopology().GetSegments()
 	switch {

@@ -184,7 +184,7 @@ func (m *Mounter) unstageUnused(ctx context.Context) {
 		}
 		if !m.others(v, "") {
 			if err := m.unstage(ctx, root, d, v); err != nil {
-				m.cfg.Log.Warn("unstage a volume that nobody uses", "volume", v.unique(), "err", err)
+				m.cfg.Log.Warn("unstage a volume that no pod uses", "volume", v.unique(), "err", err)
 			}
 			m.drop(v, "")
 		}

@@ -45,7 +45,8 @@ type deviceRequest struct {
 	count    int
 }
 
-// requests returns what a container requests of known device plugins. What a ResourceClaim has for the pod is left out.
+// requests returns what a container requests of known device plugins, without the devices that a
+// ResourceClaim has for the pod.
 func (m *Manager) requests(p *corev1.Pod, c *corev1.Container) []deviceRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +60,7 @@ func (m *Manager) requests(p *corev1.Pod, c *corev1.Container) []deviceRequest {
 	return out
 }
 
-// Allocate allocates devices for the pod's containers. It may be repeated: what a container has it keeps. Devices of an
+// Allocate allocates devices for the pod's containers. It may be repeated: a container keeps its devices. Devices of an
 // init container are reused by the containers after it, unless it is a sidecar.
 func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 	if m == nil {
@@ -300,7 +301,7 @@ func (m *Manager) preStart(ctx context.Context, a *allocation) error {
 	return err
 }
 
-// merge adds what one resource needs. What is there already is not replaced.
+// merge adds the options of one resource. It replaces none that is set already.
 func (g *RunOptions) merge(a *response) {
 	for k, v := range a.Envs {
 		if _, ok := g.Envs[k]; !ok {

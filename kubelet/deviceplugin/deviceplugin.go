@@ -8,7 +8,7 @@
 // Invariants:
 //  1. A device is allocated to one pod only, from before Allocate is called until the pod is torn down.
 //  2. An allocation is on the disk before its container starts: after a restart of the kubelet the container still has
-//     it, and nobody else does.
+//     it, and no other container does.
 //  3. A plugin can change its own devices only, and no lock is held during a call of a plugin.
 package deviceplugin
 

@@ -25,7 +25,7 @@ func (n *node) waitForHealth(want string) {
 		select {
 		case uid := <-n.health:
 			if uid != "p" {
-				n.t.Errorf("pod %s was told", uid)
+				n.t.Errorf("pod %s was notified", uid)
 			}
 		case <-time.After(time.Minute):
 			n.t.Fatalf("after a minute: %q, want %q", got, want)
@@ -33,8 +33,8 @@ func (n *node) waitForHealth(want string) {
 	}
 }
 
-// TestHealth: pods hear how their devices are, that nobody knows when the plugin has gone, and nothing before it has
-// come back after a restart.
+// TestHealth: pods are notified of their devices' health, which is unknown when the plugin has gone, and absent until
+// it has come back after a restart.
 func TestHealth(t *testing.T) {
 	dir := t.TempDir()
 	node := newNode(t, dir, time.Hour)
@@ -66,7 +66,7 @@ func TestHealth(t *testing.T) {
 	node.stop()
 }
 
-// TestHealthOfOneThatStaysAway: a plugin that does not come back after a restart leaves devices of which nobody knows.
+// TestHealthOfOneThatStaysAway: the devices of a plugin that does not come back after a restart have an unknown health.
 func TestHealthOfOneThatStaysAway(t *testing.T) {
 	dir := t.TempDir()
 	n := newNode(t, dir, time.Hour)

@@ -20,7 +20,7 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// lister is a plugin without a connection: it tells its lists, until its stream ends.
+// lister is a plugin without a connection: it sends its lists, until its stream ends.
 type lister struct {
 	pluginapi.DevicePluginClient
 	lists chan []*pluginapi.Device
@@ -50,9 +50,9 @@ func (s *listStream) Recv() (*pluginapi.ListAndWatchResponse, error) {
 // timedManager is a Manager whose pod p has the device a, in a test with a clock of its own.
 type timedManager struct {
 	*Manager
-	t    *testing.T
-	told atomic.Int32 // how often the pod was told of its devices' health
-	wg   sync.WaitGroup
+	t        *testing.T
+	notified atomic.Int32 // how often the pod was notified of its devices' health
+	wg       sync.WaitGroup
 }
 
 func newTimedManager(t *testing.T) *timedManager {
@@ -62,7 +62,7 @@ func newTimedManager(t *testing.T) *timedManager {
 		Dir:              rootdir.Dir(t.TempDir()),
 		Log:              slog.New(slog.DiscardHandler),
 		ResourcesChanged: func() {},
-		HealthChanged:    func(string) { n.told.Add(1) },
+		HealthChanged:    func(string) { n.notified.Add(1) },
 	})
 	n.restoreLocked(&record{
 		UID:        "p",
@@ -71,7 +71,7 @@ func newTimedManager(t *testing.T) *timedManager {
 	return n
 }
 
-// add takes up a plugin that tells lists, and follows it until ctx is done.
+// add takes up a plugin that sends lists, and follows it until ctx is done.
 func (n *timedManager) add(ctx context.Context, lists ...[]*pluginapi.Device) *endpoint {
 	n.t.Helper()
 	conn, err := plugin.Dial(n.t.TempDir(), "none") // it is never called
@@ -97,18 +97,18 @@ func (n *timedManager) add(ctx context.Context, lists ...[]*pluginapi.Device) *e
 	return e
 }
 
-// is checks the health of the pod's device, and how often the pod was told of it.
-func (n *timedManager) is(when string, want corev1.ResourceHealthStatus, told int32) {
+// is checks the health of the pod's device, and how often the pod was notified of it.
+func (n *timedManager) is(when string, want corev1.ResourceHealthStatus, notified int32) {
 	n.t.Helper()
 	synctest.Wait()
 	got := n.Health("p", "main")
-	if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != want || n.told.Load() != told {
-		n.t.Errorf("%s: %v, the pod was told %d times, want %s and %d", when, got, n.told.Load(), want, told)
+	if len(got) != 1 || len(got[0].Resources) != 1 || got[0].Resources[0].Health != want || n.notified.Load() != notified {
+		n.t.Errorf("%s: %v, the pod was notified %d times, want %s and %d", when, got, n.notified.Load(), want, notified)
 	}
 }
 
-// TestHealthWithoutAList: a plugin that takes another's place and tells no devices leaves them as the first one said
-// for 30 seconds; then nobody knows, and pods are told.
+// TestHealthWithoutAList: a plugin that takes another's place and sends no list leaves the devices as the first one
+// said for 30 seconds; then their health is unknown, and pods are notified.
 func TestHealthWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -154,8 +154,8 @@ func TestLapseOfAResourceThatHasGone(t *testing.T) {
 		n := newTimedManager(t)
 		before := time.Now()
 		n.expireHealth(t.Context(), &endpoint{resource: "example.com/other"})
-		if took := time.Since(before); took != 30*time.Second || n.told.Load() != 0 {
-			t.Errorf("after %v the pod was told %d times, want 30s and none", took, n.told.Load())
+		if took := time.Since(before); took != 30*time.Second || n.notified.Load() != 0 {
+			t.Errorf("after %v the pod was notified %d times, want 30s and none", took, n.notified.Load())
 		}
 	})
 }

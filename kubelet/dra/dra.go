@@ -7,9 +7,9 @@
 //
 // Invariants:
 //  1. A driver prepares a claim only for a pod that the claim is reserved for.
-//  2. That a pod uses a claim is on the disk before a driver is called: after a crash of the kubelet the claim is
-//     unprepared in any case.
-//  3. A claim is unprepared with the last of its pods, and before the API server hears that the pod has ended: only
+//  2. The use of a claim by a pod is recorded on disk before a driver is called: after a crash of the kubelet the claim
+//     is unprepared in any case.
+//  3. A claim is unprepared with the last of its pods, and before the API server learns that the pod has ended: only
 //     then can another pod get the devices.
 package dra
 

@@ -186,7 +186,7 @@ func (n *node) expectCDIDevices(p *corev1.Pod, want ...string) {
 	}
 }
 
-// TestSharedClaim: a claim that two pods share is prepared once, survives the kubelet, is prepared anew for a pod of
+// TestSharedClaim: a claim that two pods share is prepared once, survives the kubelet, is prepared again for a pod of
 // the next life, and is given back with the second pod.
 func TestSharedClaim(t *testing.T) {
 	a := pod("a", "c/x")
@@ -261,7 +261,7 @@ func TestClaimsOfContainers(t *testing.T) {
 	}
 }
 
-// TestMetrics: operations, calls and claims are told by Kubernetes' names.
+// TestMetrics: operations, calls and claims are counted under Kubernetes' names.
 func TestMetrics(t *testing.T) {
 	node := newNode(t, claimed("c", "x", "p"), claimed("d", "x", "p"))
 	counted := func() map[string]float64 {

@@ -91,8 +91,8 @@ func (m *Manager) deviceHealthLocked(of *claim, request string) (list []podinfo.
 		if !d.serves(request) {
 			continue
 		}
-		reports, heard := m.health.byDriver[d.Driver]
-		if !heard && !m.health.startupOver {
+		reports, known := m.health.byDriver[d.Driver]
+		if !known && !m.health.startupOver {
 			return nil, false
 		}
 		one := podinfo.DeviceHealth{IDs: d.resourceIDs(), Health: corev1.ResourceHealthStatusUnknown}
@@ -120,7 +120,7 @@ func (d *device) resourceIDs() []string {
 	return out
 }
 
-// watchHealth watches the health of devices until ctx is done. Of several drivers of one name it watches the one that
+// watchHealth watches the health of devices until ctx is done. It watches one driver of each name: the one that
 // registered last.
 func (m *Manager) watchHealth(ctx context.Context) {
 	var wg sync.WaitGroup
@@ -194,12 +194,12 @@ func (m *Manager) watchDriverHealth(ctx context.Context, d *driver) {
 			return
 		}
 		if grpcstatus.Code(err) == codes.Unimplemented {
-			m.cfg.Log.Info("DRA driver does not tell the health of its devices", "driver", d.name)
+			m.cfg.Log.Info("DRA driver does not report the health of its devices", "driver", d.name)
 			m.clearHealth(d.name)
 			return
 		}
 		if grpcstatus.Code(err) != codes.Canceled { // not when its connection was closed
-			m.cfg.Log.Warn("hear the health of devices", "driver", d.name, "err", err)
+			m.cfg.Log.Warn("receive the health of devices", "driver", d.name, "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -243,7 +243,7 @@ func (m *Manager) updateHealth(driver string, list []*healthapi.DeviceHealth) (u
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	reports, heard := m.health.byDriver[driver]
+	reports, known := m.health.byDriver[driver]
 	fresh := map[deviceKey]bool{}
 	for _, h := range list { // check all of it first
 		at := deviceKeyOf(h)
@@ -251,11 +251,11 @@ func (m *Manager) updateHealth(driver string, list []*healthapi.DeviceHealth) (u
 			fresh[at] = true
 		}
 		if len(reports)+len(fresh) > maxReportedDevices || len(at.pool)+len(at.device) > maxDeviceName {
-			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes",
+			return nil, fmt.Errorf("it reports more than %d devices, or one whose name is longer than %d bytes",
 				maxReportedDevices, maxDeviceName)
 		}
 	}
-	if !heard {
+	if !known {
 		reports = map[deviceKey]healthReport{}
 		m.health.byDriver[driver] = reports
 	}
@@ -270,7 +270,7 @@ func (m *Manager) updateHealth(driver string, list []*healthapi.DeviceHealth) (u
 		reports[at] = next
 	}
 	m.notifyHealthLocked()
-	if !heard {
+	if !known {
 		return m.podsUsingLocked(driver, nil), nil
 	}
 	return m.podsUsingLocked(driver, changed), nil
@@ -304,7 +304,7 @@ func healthReportOf(deviceHealth *healthapi.DeviceHealth, now time.Time) healthR
 }
 
 // limitReportLifetime limits the lifetime of reports to 30 seconds when the stream to the latest driver has ended:
-// nobody would correct them.
+// no driver would correct them.
 func (m *Manager) limitReportLifetime(d *driver) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

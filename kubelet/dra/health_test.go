@@ -15,7 +15,7 @@ import (
 	"keelson/kubelet/dra/dratest"
 )
 
-// run has the manager hear health until the test ends.
+// run has the manager receive health until the test ends.
 func (n *node) run() {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.t.Context())
@@ -54,7 +54,7 @@ func (n *node) waitForHealth(pod *corev1.Pod, want string) {
 		select {
 		case uid := <-n.changed:
 			if uid != string(pod.UID) {
-				n.t.Errorf("pod %s was told", uid)
+				n.t.Errorf("pod %s was notified", uid)
 			}
 		case <-time.After(time.Minute):
 			n.t.Fatalf("after a minute: %q, want %q", got, want)
@@ -71,8 +71,8 @@ func healthOfDevice(name string, h healthapi.HealthStatus, seconds int64, messag
 	}
 }
 
-// TestHealth: what a driver says of devices, by either version of the service, is told of the pods that have them, by
-// claim and request; what it does not repeat in time is not known any more.
+// TestHealth: what a driver says of devices, by either version of the service, is reported for the pods that have them,
+// by claim and request; what it does not repeat in time is not known any more.
 func TestHealth(t *testing.T) {
 	for _, version := range []dratest.Health{dratest.HealthV1, dratest.HealthV1Alpha1} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestHealth(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := node.Health(p, &p.Spec.Containers[0]); got != nil {
-				t.Errorf("before the driver was heard: %v", got)
+				t.Errorf("before the first report: %v", got)
 			}
 			node.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""),
 				healthOfDevice("gpu-y", healthapi.HealthStatus_HEALTHY, 1000, ""))
@@ -138,7 +138,7 @@ func TestHealthWithoutService(t *testing.T) {
 	}
 }
 
-// TestHealthOfTheLatestDriver: of two plugins of a driver the one that came last is heard, and what the first said
+// TestHealthOfTheLatestDriver: of two plugins of a driver the latest one counts, and what the first one said
 // holds meanwhile.
 func TestHealthOfTheLatestDriver(t *testing.T) {
 	p := pod("p", "c")
@@ -167,7 +167,7 @@ func TestHealthOfTheLatestDriver(t *testing.T) {
 	node.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unknown")
 }
 
-// TestHealthIsBounded: a driver cannot tell of devices without end, nor for ever.
+// TestHealthIsBounded: a driver's report is limited in size and in lifetime.
 func TestHealthIsBounded(t *testing.T) {
 	node := newNode(t)
 	var many []*healthapi.DeviceHealth

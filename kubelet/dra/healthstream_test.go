@@ -65,9 +65,9 @@ func (s *healthStream) Recv() (*healthapi.NodeWatchResourcesResponse, error) {
 	}
 }
 
-// healthManager has the claim c of a pod, with the device gpu-x, and counts how often the pod is told.
-func healthManager(told *atomic.Int32) *Manager {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), HealthChanged: func(string) { told.Add(1) }})
+// healthManager has the claim c of a pod, with the device gpu-x, and counts how often the pod is notified.
+func healthManager(notified *atomic.Int32) *Manager {
+	m := New(Config{Log: slog.New(slog.DiscardHandler), HealthChanged: func(string) { notified.Add(1) }})
 	m.claims["dev/c"] = &claim{record: record{
 		Namespace: "dev",
 		Name:      "c",
@@ -144,7 +144,7 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 }
 
 // TestHalfAReport: of a report that is refused nothing counts, neither what stands before the bad device nor that the
-// driver was heard.
+// driver has reported.
 func TestHalfAReport(t *testing.T) {
 	manager := healthManager(new(atomic.Int32))
 	half := func(h healthapi.HealthStatus) []*healthapi.DeviceHealth {
@@ -159,10 +159,10 @@ func TestHalfAReport(t *testing.T) {
 	}
 	if uids, err := manager.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil ||
 		!slices.Equal(uids, []string{"pod-p"}) {
-		t.Errorf("a good report: told %v, %v", uids, err)
+		t.Errorf("a good report: notified %v, %v", uids, err)
 	}
 	if uids, err := manager.updateHealth(gpus, half(healthapi.HealthStatus_UNHEALTHY)); err == nil || len(uids) > 0 {
-		t.Errorf("a report that is half good: told %v, %v", uids, err)
+		t.Errorf("a report that is half good: notified %v, %v", uids, err)
 	}
 	if got := healthNow(t, manager); got != corev1.ResourceHealthStatusHealthy {
 		t.Errorf("after half a report: %s, want Healthy", got)
@@ -195,8 +195,8 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				var told atomic.Int32
-				manager := healthManager(&told)
+				var notified atomic.Int32
+				manager := healthManager(&notified)
 				s := newHealthService()
 				manager.health.startupOver = true
 				d := manager.add(s)
@@ -210,21 +210,21 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if got := healthNow(t, manager); got != unhealthy || told.Load() != 1 {
-					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got,
-						told.Load())
+				if got := healthNow(t, manager); got != unhealthy || notified.Load() != 1 {
+					t.Errorf("while the stream is open: %s, the pod was notified %d times, want Unhealthy and 1", got,
+						notified.Load())
 				}
 				tt.then(manager, d, s)
 				time.Sleep(defaultHealthTimeout - time.Second)
 				synctest.Wait()
-				if got := healthNow(t, manager); got != unhealthy || told.Load() != 1 {
-					t.Errorf("after 29 seconds: %s, the pod was told %d times, want Unhealthy and 1", got, told.Load())
+				if got := healthNow(t, manager); got != unhealthy || notified.Load() != 1 {
+					t.Errorf("after 29 seconds: %s, the pod was notified %d times, want Unhealthy and 1", got, notified.Load())
 				}
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				if got, again := healthNow(t, manager), told.Load() == 2; got != tt.want ||
+				if got, again := healthNow(t, manager), notified.Load() == 2; got != tt.want ||
 					again != (tt.want == unknown) {
-					t.Errorf("after 31 seconds: %s, the pod was told %d times, want %s", got, told.Load(), tt.want)
+					t.Errorf("after 31 seconds: %s, the pod was notified %d times, want %s", got, notified.Load(), tt.want)
 				}
 				cancel()
 				<-done

@@ -122,7 +122,7 @@ func TestNext(t *testing.T) {
 		{110 * time.Second, memory(3 * gi), pressure, nil, "resolved: the condition stays"},
 		{399 * time.Second, memory(3 * gi), pressure, nil, "not yet 5 minutes after it was last met"},
 		{400 * time.Second, memory(3 * gi), nil, nil, "5 minutes after it was last met"},
-		{410 * time.Second, memory(3 * gi / 2), pressure, nil, "the grace period begins anew"},
+		{410 * time.Second, memory(3 * gi / 2), pressure, nil, "the grace period starts over"},
 		{420 * time.Second, Observations{}, pressure, nil, "nothing could be measured"},
 		{
 			430 * time.Second,

@@ -35,7 +35,7 @@ type Node interface {
 	Critical(p *corev1.Pod) bool
 	// Reclaim removes dead containers and unused images.
 	Reclaim(ctx context.Context) error
-	// ReclaimFailed is called with what to tell operators when Reclaim has not freed enough.
+	// ReclaimFailed is called with a message for operators when Reclaim has not freed enough.
 	ReclaimFailed(message string)
 	// Evict evicts a pod. The channel is closed when its containers have ended; nil: there is no such pod, or it is
 	// being evicted already.

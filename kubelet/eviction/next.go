@@ -103,7 +103,7 @@ func metThresholds(thresholds []Threshold, f Observations, reclaim bool) []Thres
 }
 
 // Refuse says why a node with these conditions does not take a pod; empty: it does. Critical pods are always taken.
-// Under pressure of memory alone so are pods that ask for some, and those that tolerate it.
+// If memory is the only pressure, pods that request memory or tolerate the condition are taken too.
 func Refuse(conditions []corev1.NodeConditionType, p *corev1.Pod, critical bool, qos corev1.PodQOSClass) string {
 	if len(conditions) == 0 || critical {
 		return ""

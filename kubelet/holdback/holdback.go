@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package holdback keeps pods and images that end the process from ending it again and again. It notes on disk which
-// pods are being started and which images are being pulled. What was under way when the process died is a suspect:
-// suspects start one at a time. What was under way twice is held back for a while, which grows with each further death.
-// The pod workers and the image manager ask it; it starts and stops nothing.
+// pods are being started and which images are being pulled. A subject that was under way when the process died is a
+// suspect: suspects start one at a time. A subject that was under way at two deaths is held back for a while, which
+// grows with each further death. The pod workers and the image manager ask it; it starts and stops nothing.
 //
 //	no record --Enter--> under way --Leave--> no record
 //	                        | the process dies, and Open finds the record
@@ -15,8 +15,8 @@
 // Invariants:
 //  1. A record is in the directory before the start that it is about. It need not survive the machine, only the
 //     process: no fsync.
-//  2. Of all suspects of pods only one holds the turn. It holds it for turnLimit at most, so that one that hangs only
-//     delays the others. So does one whose turn it is and that does not ask: after turnLimit it waits no more.
+//  2. Only one suspect pod holds the turn, for turnLimit at most, so that one that hangs only delays the others. The
+//     same limit holds for a suspect whose turn it is and that does not ask.
 //  3. In a namespace with a pod that was under way at two deaths no suspect starts before the pause is over: so a
 //     hundred such pods cause a few deaths an hour, and not a hundred. Pods that were never under way at a death are
 //     not delayed at all.
@@ -42,7 +42,7 @@ const (
 	// pauseMin is the pause after the second death; each further one doubles it, to pauseMax at most.
 	pauseMin = time.Minute
 	pauseMax = time.Hour
-	// imageAge is when the record of an image that nobody pulled since is dropped.
+	// imageAge is when the record of an image that was not pulled since is dropped.
 	imageAge = 7 * 24 * time.Hour
 	// maxRecord limits the size of a record that is read.
 	maxRecord = 64 << 10
@@ -113,12 +113,12 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	records map[string]*record // by Subject.file
-	turn    *record            // the suspect whose turn it is; nil: nobody's
+	turn    *record            // the suspect whose turn it is; nil: there is none
 	turnEnd time.Time
 }
 
-// Open reads the records in dir, which it makes. What was under way when the process before this one died has died once
-// more.
+// Open reads the records in dir, which it makes. Each subject that was under way when the previous process died has one
+// more death.
 func Open(dir string, log *slog.Logger) (*Keeper, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of starts: %w", err)
@@ -210,7 +210,7 @@ func (k *Keeper) enterLocked(s Subject, wake func()) (hold *Hold, wakeOther func
 	return nil, nil
 }
 
-// Leave notes that s, which entered, is no longer under way. ok: it succeeded, and is no suspect any more.
+// Leave notes that s, which entered, is no longer under way. If ok, it succeeded and is no suspect any more.
 func (k *Keeper) Leave(s Subject, ok bool) {
 	if k == nil {
 		return

@@ -36,7 +36,7 @@ func files(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-func nobody() {}
+func ignore() {}
 
 // died lets the process die n times while all subjects are under way.
 func died(t *testing.T, dir string, n int, all ...Subject) *Keeper {
@@ -82,7 +82,7 @@ func TestStartLeavesNothing(t *testing.T) {
 		"forget":  func() { keeper.Forget(subject) },
 		"removed": func() { keeper.KeepPods(func(string) bool { return false }) },
 	} {
-		if h := keeper.Enter(subject, nobody); h != nil {
+		if h := keeper.Enter(subject, ignore); h != nil {
 			t.Fatalf("%s: a pod that killed nothing is held back: %+v", name, h)
 		}
 		if files(t, dir) != 1 {
@@ -102,32 +102,32 @@ func TestSecondDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		subject := pod("a", "p")
-		if h := died(t, dir, 1, subject).Enter(subject, nobody); h != nil {
+		if h := died(t, dir, 1, subject).Enter(subject, ignore); h != nil {
 			t.Errorf("held back after one death: %+v", h)
 		}
 		keeper := open(t, dir) // died in that start
-		wantHeld(t, keeper.Enter(subject, nobody), time.Minute, "ended 2 times while this pod was starting")
+		wantHeld(t, keeper.Enter(subject, ignore), time.Minute, "ended 2 times while this pod was starting")
 		keeper = open(t, dir) // died of something else
-		wantHeld(t, keeper.Enter(subject, nobody), time.Minute, "ended 2 times")
+		wantHeld(t, keeper.Enter(subject, ignore), time.Minute, "ended 2 times")
 		time.Sleep(time.Minute)
-		if h := keeper.Enter(subject, nobody); h != nil {
+		if h := keeper.Enter(subject, ignore); h != nil {
 			t.Errorf("still held back after the pause: %+v", h)
 		}
 		keeper = open(t, dir)
-		wantHeld(t, keeper.Enter(subject, nobody), 2*time.Minute, "ended 3 times")
+		wantHeld(t, keeper.Enter(subject, ignore), 2*time.Minute, "ended 3 times")
 		time.Sleep(2 * time.Minute)
-		if h := keeper.Enter(subject, nobody); h != nil {
+		if h := keeper.Enter(subject, ignore); h != nil {
 			t.Errorf("still held back: %+v", h)
 		}
 		keeper.Leave(subject, false)
 		if files(t, dir) != 1 {
 			t.Error("a failed start made the pod innocent")
 		}
-		if h := keeper.Enter(subject, nobody); h != nil {
+		if h := keeper.Enter(subject, ignore); h != nil {
 			t.Errorf("held back: %+v", h)
 		}
 		keeper.Leave(subject, true)
-		if keeper = open(t, dir); files(t, dir) != 0 || keeper.Enter(subject, nobody) != nil {
+		if keeper = open(t, dir); files(t, dir) != 0 || keeper.Enter(subject, ignore) != nil {
 			t.Error("a pod that has started is still a suspect")
 		}
 	})
@@ -145,14 +145,14 @@ func TestDeleteReleases(t *testing.T) {
 	if h == nil || h.Turn || !strings.Contains(h.Message, "2 times with pod a/bad") {
 		t.Errorf("a suspect of the namespace waits too: got %+v", h)
 	}
-	if keeper.Enter(pod("a", "new"), nobody) != nil {
+	if keeper.Enter(pod("a", "new"), ignore) != nil {
 		t.Error("a pod that was never under way at a death is held back")
 	}
 	keeper.KeepPods(func(uid string) bool { return uid != bad.UID })
 	if woken != 1 {
 		t.Errorf("the waiting pod was woken %d times, want once", woken)
 	}
-	if h := keeper.Enter(other, nobody); h != nil {
+	if h := keeper.Enter(other, ignore); h != nil {
 		t.Errorf("held back after the cause was deleted: %+v", h)
 	}
 }
@@ -173,7 +173,7 @@ func TestSuspectsTakeTurns(t *testing.T) {
 		}
 		for _, s := range []Subject{all[2], all[3], bystander} {
 			if h := enter(s); h == nil || !h.Turn || time.Until(h.Until) != turnLimit {
-				t.Errorf("%s beside another suspect: got %+v, want it to wait for its turn", s.Name, h)
+				t.Errorf("%s next to another suspect: got %+v, want it to wait for its turn", s.Name, h)
 			}
 		}
 		if h := enter(pod("many", "new")); h != nil {
@@ -191,7 +191,7 @@ func TestSuspectsTakeTurns(t *testing.T) {
 			t.Errorf("woken: %q, want the next when one wants no turn any more", woken)
 		}
 		if h := enter(all[2]); h != nil {
-			t.Errorf("nobody has the turn: %+v", h)
+			t.Errorf("no subject has the turn: %+v", h)
 		}
 		time.Sleep(turnLimit)
 		if h := enter(all[3]); h != nil {
@@ -216,7 +216,7 @@ func TestFewDeaths(t *testing.T) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
 			next := end
 			for _, s := range all {
-				h := keeper.Enter(s, nobody)
+				h := keeper.Enter(s, ignore)
 				if h != nil {
 					next = earlier(next, h.Until)
 					continue
@@ -249,7 +249,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// TestImages are held back by themselves, whatever pod wants them, and are dropped when nobody wants them.
+// TestImages are held back by themselves, whatever pod wants them, and are dropped when no pod wants them.
 func TestImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -307,7 +307,7 @@ func TestDamagedRecords(t *testing.T) {
 
 func TestNilHoldsNothingBack(t *testing.T) {
 	var k *Keeper
-	if h := k.Enter(pod("a", "p"), nobody); h != nil {
+	if h := k.Enter(pod("a", "p"), ignore); h != nil {
 		t.Errorf("got %+v", h)
 	}
 	k.Leave(pod("a", "p"), false)
@@ -323,7 +323,7 @@ func BenchmarkStart(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		k.Enter(pod("a", "p"), nobody)
+		k.Enter(pod("a", "p"), ignore)
 		k.Leave(pod("a", "p"), true)
 	}
 }
@@ -336,30 +336,30 @@ func TestTurnPassesWithoutAnAnswer(t *testing.T) {
 		other := pod("b", "other")
 		first := pod("c", "first")
 		keeper := died(t, t.TempDir(), 1, silent, other, first)
-		if h := keeper.Enter(first, nobody); h != nil {
+		if h := keeper.Enter(first, ignore); h != nil {
 			t.Fatalf("the first waits: %+v", h)
 		}
 		woken := 0
 		for _, s := range []Subject{silent, other} {
 			if h := keeper.Enter(s, func() { woken++ }); h == nil || !h.Turn {
-				t.Fatalf("%s beside another suspect: got %+v", s.Name, h)
+				t.Fatalf("%s next to another suspect: got %+v", s.Name, h)
 			}
 		}
 		time.Sleep(turnLimit) // the first hangs
-		h := keeper.Enter(other, nobody)
+		h := keeper.Enter(other, ignore)
 		if h == nil || time.Until(h.Until) != turnLimit || woken != 1 {
 			t.Fatalf("it is the turn of the silent one, which was woken %d times: got %+v", woken, h)
 		}
 		time.Sleep(turnLimit / 2)
-		if h = keeper.Enter(other, nobody); h == nil || time.Until(h.Until) != turnLimit/2 || woken != 1 {
+		if h = keeper.Enter(other, ignore); h == nil || time.Until(h.Until) != turnLimit/2 || woken != 1 {
 			t.Fatalf("half a turn later, woken %d times: got %+v", woken, h)
 		}
 		time.Sleep(time.Until(h.Until))
-		if h = keeper.Enter(other, nobody); h != nil {
+		if h = keeper.Enter(other, ignore); h != nil {
 			t.Errorf("a suspect that does not ask keeps the turn: %+v", h)
 		}
 		keeper.Leave(other, true)
-		if h = keeper.Enter(silent, nobody); h != nil {
+		if h = keeper.Enter(silent, ignore); h != nil {
 			t.Errorf("the silent one asks at last: %+v", h)
 		}
 	})

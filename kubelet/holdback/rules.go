@@ -108,8 +108,9 @@ func (k *Keeper) firstLocked(now time.Time) *record {
 	return first
 }
 
-// beforeLocked reports whether the turn of suspect a is before that of b: first who was under way at fewer deaths, then
-// who has fewer suspects in its namespace. So who is starting a hundred pods does not delay who is starting one.
+// beforeLocked reports whether the turn of suspect a is before that of b: the subject that was under
+// way at fewer deaths comes first, then the one with fewer suspects in its namespace. So a tenant that starts a hundred
+// pods does not delay one that starts a single pod.
 func (k *Keeper) beforeLocked(a, b *record) bool {
 	return cmp.Or(
 		cmp.Compare(a.Deaths, b.Deaths),

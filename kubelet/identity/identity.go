@@ -341,8 +341,8 @@ func (i *Identity) sleep(ctx context.Context, until time.Time) error {
 	}
 }
 
-// Prefer requests certificates again that another key of the CA has signed than that of the first of ca. Those of other
-// CAs stay. It does not wait.
+// Prefer requests a certificate again if a key of the CA has signed it that is not the key of ca[0]. Certificates of
+// other CAs stay. It does not wait.
 func (i *Identity) Prefer(ca []*x509.Certificate) {
 	i.preferred.Store(&ca)
 	outdated := slices.ContainsFunc([]*shown{&i.shown, &i.served}, func(current *shown) bool {

@@ -31,8 +31,8 @@ import (
 	"keelson/pki"
 )
 
-// signer is as much of an API server as the Certificates API needs: it signs every request at once, for the life it is
-// told.
+// signer is as much of an API server as the Certificates API needs: it signs every request at once, for the
+// lifetime it is given.
 type signer struct {
 	dir  string
 	ca   *pki.Authority
@@ -337,7 +337,7 @@ func (s *lateStore) Update(cert, key []byte) (*tls.Certificate, error) {
 	return s.Store.Update(cert, key)
 }
 
-// TestNothingIsKeptAfterTheEnd: Run ends when its directory is nobody's any more.
+// TestNothingIsKeptAfterTheEnd: Run ends when its directory has no owner any more.
 func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 	s := newSigner(t, time.Hour)
 	id, err := New(Config{
@@ -471,7 +471,7 @@ func TestPreferredKey(t *testing.T) {
 	first := asks() // one of each, or more where a request was repeated on a busy machine
 	prefer(pki.Trust)
 	if got := asks(); got != first {
-		t.Errorf("requests while the old key signs: %v, want the %v of before", got, first)
+		t.Errorf("requests while the old key signs: %v, want %v as earlier", got, first)
 	}
 	prefer(pki.Use)
 	ca, _ := s.ca.Signer()
@@ -484,7 +484,7 @@ func TestPreferredKey(t *testing.T) {
 	}
 	prefer()
 	if got := asks(); got != second {
-		t.Errorf("requests for certificates of the preferred key: %v, want the %v of before", got, second)
+		t.Errorf("requests for certificates of the preferred key: %v, want %v as earlier", got, second)
 	}
 	if by := s.asks(certv1.KubeAPIServerClientKubeletSignerName)[1]; by == "token" {
 		t.Error("requested with the bootstrap token, want with the certificate in use")

@@ -24,7 +24,7 @@ import (
 	"keelson/lib/shares"
 )
 
-// ReasonHeld is that of an image during whose pulls the process died.
+// ReasonHeld is the waiting reason of an image that is held back, because the process died during its pulls.
 const ReasonHeld = "ImageHeldBack"
 
 // Error is why an image cannot be used, with the container's waiting reason.
@@ -73,8 +73,8 @@ type failure struct {
 // Config has the dependencies and limits of a Manager.
 type Config struct {
 	Service runtimeapi.ImageServiceClient
-	// Parallel is the number of concurrent pulls that one namespace may have, at least 1. Of all namespaces together
-	// there are no more, except that each has at least one.
+	// Parallel is the number of concurrent pulls that one namespace may have, at least 1. All namespaces together
+	// have no more, except that each may have one.
 	Parallel int
 	// Dir is the directory of the pull records.
 	Dir string

@@ -173,21 +173,21 @@ func (m *Metrics) PodStep(create bool, took time.Duration) {
 	m.steps.WithLabelValues(kind).Observe(took.Seconds())
 }
 
-// PodStarted counts a pod that runs so long after the kubelet saw it first.
+// PodStarted observes the time from when the kubelet saw a pod first until it runs.
 func (m *Metrics) PodStarted(took time.Duration) {
 	if m != nil {
 		m.starts.Observe(took.Seconds())
 	}
 }
 
-// PodStartLevel counts a pod that took so long of what Kubernetes' service level of starts is about.
+// PodStartLevel observes how long a pod took to start, as Kubernetes' service level for pod starts measures it.
 func (m *Metrics) PodStartLevel(took time.Duration) {
 	if m != nil {
 		m.level.Observe(max(took, 0).Seconds())
 	}
 }
 
-// UserNamespacedPod counts a sandbox with a user namespace that was made, or could not be.
+// UserNamespacedPod counts an attempt to make a sandbox with a user namespace.
 func (m *Metrics) UserNamespacedPod(err error) {
 	if m == nil {
 		return
@@ -249,7 +249,7 @@ func (m *Metrics) ImageVolumes(n int, err error) {
 	m.mounted.Add(float64(n))
 }
 
-// DeletePod drops what was counted of a pod by its uid.
+// DeletePod drops the series of the pod with this UID.
 func (m *Metrics) DeletePod(uid string) {
 	if m != nil {
 		m.probed.DeletePartialMatch(prometheus.Labels{"pod_uid": uid})

@@ -63,7 +63,7 @@ func (k *Keeper) leases(ctx context.Context) {
 func (k *Keeper) back(ctx context.Context) error {
 	_, err := k.read(ctx)
 	if apierrors.IsNotFound(err) {
-		return nil // the watch tells why it is gone
+		return nil // the watch reports that it is gone
 	}
 	if err != nil {
 		return err

@@ -355,8 +355,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}})
 	inf := coreinformers.New(f.Scoped()).Nodes().Informer()
 	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { k.heard(o) },
-		UpdateFunc: func(_, o any) { k.heard(o) },
+		AddFunc:    func(o any) { k.observe(o) },
+		UpdateFunc: func(_, o any) { k.observe(o) },
 		DeleteFunc: k.gone,
 	}); err != nil {
 		k.cfg.Log.Error("watch own node", "err", err)
@@ -387,7 +387,7 @@ func (k *Keeper) gone(o any) {
 	k.Changed()
 }
 
-func (k *Keeper) heard(o any) {
+func (k *Keeper) observe(o any) {
 	node, ok := o.(*corev1.Node)
 	if !ok || node.Name != k.name {
 		return

@@ -326,9 +326,9 @@ func TestGone(t *testing.T) {
 	if !k.removed.Load() {
 		t.Error("removed for good: it would be made again")
 	}
-	k.heard(node)
+	k.observe(node)
 	if k.removed.Load() || k.Node() == nil {
-		t.Error("an administrator made the Node object anew: the kubelet does not take it")
+		t.Error("an administrator made the Node object again: the kubelet does not take it")
 	}
 	k.gone(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}})
 	if k.Node() == nil {
@@ -336,15 +336,15 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestOlderAnswers: what was heard is not replaced by an older answer to a write.
+// TestOlderAnswers: what the watch delivered is not replaced by an older answer to a write.
 func TestOlderAnswers(t *testing.T) {
 	version := func(v string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", ResourceVersion: v}}
 	}
 	k := keeper(t, clienttest.New(), critest.NewFake())
-	k.heard(version("9"))
+	k.observe(version("9"))
 	k.written(version("10"))
-	k.heard(version("9"))
+	k.observe(version("9"))
 	k.written(version("8"))
 	if got := k.Node().ResourceVersion; got != "10" {
 		t.Errorf("known version: %s, want 10", got)

@@ -224,7 +224,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	nctx, cancelNotify := context.WithTimeout(ctx, infoTimeout)
 	defer cancelNotify()
 	if _, nerr := api.NotifyRegistrationStatus(nctx, status); nerr != nil && err == nil {
-		r.log.Warn("tell a plugin that it is registered", "socket", name, "err", nerr)
+		r.log.Warn("notify a plugin that it is registered", "socket", name, "err", nerr)
 	}
 	return info, handler, err
 }

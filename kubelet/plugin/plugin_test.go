@@ -127,7 +127,7 @@ func TestPluginsComeAndGo(t *testing.T) {
 		t.Errorf("one that was there before: got %q", got)
 	}
 	if s := next(t, early.status); !s.GetPluginRegistered() || s.GetError() != "" {
-		t.Errorf("it was told %v", s)
+		t.Errorf("its status is %v", s)
 	}
 	late := &fake{info: csi("late")}
 	late.serve(t, dir, "late-reg.sock")
@@ -160,8 +160,8 @@ func TestPluginsThatAreRefused(t *testing.T) {
 	hangs.serve(t, dir, "a.sock")
 	alien := &fake{info: &registration.PluginInfo{Type: "Toaster", Name: "x"}}
 	alien.serve(t, dir, "b.sock")
-	nobody := &fake{info: &registration.PluginInfo{Type: "CSIPlugin"}}
-	nobody.serve(t, dir, "c.sock")
+	nameless := &fake{info: &registration.PluginInfo{Type: "CSIPlugin"}}
+	nameless.serve(t, dir, "c.sock")
 	bad := &fake{info: csi("bad")}
 	bad.serve(t, dir, "d.sock")
 	// Neither what is no socket, nor a link that leads out of the directory, is one.
@@ -173,9 +173,9 @@ func TestPluginsThatAreRefused(t *testing.T) {
 	}
 	registry(t, dir, h)
 	for f, want := range map[*fake]string{
-		alien:  `RegisterPlugin error -- plugin registration failed with err: invalid plugin type: no handler registered for plugin type: "Toaster"`,
-		bad:    "RegisterPlugin error -- plugin registration failed with err: no node id",
-		nobody: "RegisterPlugin error -- plugin registration failed with err: the plugin has no name",
+		alien:    `RegisterPlugin error -- plugin registration failed with err: invalid plugin type: no handler registered for plugin type: "Toaster"`,
+		bad:      "RegisterPlugin error -- plugin registration failed with err: no node id",
+		nameless: "RegisterPlugin error -- plugin registration failed with err: the plugin has no name",
 	} {
 		if s := next(t, f.status); s.GetPluginRegistered() || s.GetError() != want {
 			t.Errorf("got %v, want %q", s, want)

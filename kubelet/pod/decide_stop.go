@@ -15,8 +15,8 @@ import (
 
 const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
 
-// stop brings a pod to nothing: containers, sandbox, volumes, and when nobody wants it any more its API object and its
-// traces.
+// stop removes a pod's containers, sandbox and volumes, and when no source wants the pod any more its API object and
+// its traces.
 func (d *decision) stop() {
 	for key, f := range d.Flights {
 		if f.Action.Op == OpStart || f.Action.Op == OpVolumes || f.Action.Op == OpSandbox {
@@ -60,8 +60,8 @@ func (d *decision) settleDown() {
 	}
 }
 
-// free reports whether the pod holds no devices: they are given back before the API hears that the pod has ended, since
-// another pod may wait for them. A pod that the node rejected may have some from before the kubelet was started.
+// free reports whether the pod holds no devices: they are given back before the API learns that the pod has ended,
+// since another pod may wait for them. A pod that the node rejected may have some from before the kubelet was started.
 func (in *Input) free() bool {
 	without := len(in.Pod.Spec.ResourceClaims) == 0 && in.Pod.Status.ExtendedResourceClaimStatus == nil
 	return in.TornDown || without
@@ -232,7 +232,7 @@ func (in *Input) lost() bool {
 	return ran
 }
 
-// removeDead removes what nobody needs: of each container all but the newest run and the one before it, and empty old
+// removeDead removes what is not needed: of each container all but the newest run and the one before it, and empty old
 // sandboxes.
 func (d *decision) removeDead() {
 	kept := map[string]int{}

@@ -273,7 +273,7 @@ func TestDecideStarting(t *testing.T) {
 			},
 			[]string{"start c", "c waits PodInitializing"},
 		},
-		"init is not run again beside a main container": {
+		"init is not run again next to a main container": {
 			world{
 				pod: podOf(always, []corev1.Container{ctr("i"), ctr("s", sidecar)}, ctr("c")),
 				have: []string{

@@ -25,7 +25,7 @@
 //	report       write pods/status, if it has changed
 //	do           begin the Plan's actions
 //
-// Actions run beside each other and wake the worker when they end. So their order is a property of Decide alone:
+// Actions run concurrently and wake the worker when they end. So their order is a property of Decide alone:
 //
 //	volumes -> devices and sandbox -> init containers, one by one -> main containers, together (image, create, start,
 //	    post-start)

@@ -107,7 +107,7 @@ func (i *inbox) answered(p *corev1.Pod) {
 	}
 }
 
-// finish takes the result of an action. What it did shows in the runtime.
+// finish takes the result of an action. Its effects are read from the runtime.
 func (i *inbox) finish(r result) {
 	i.mu.Lock()
 	i.ended = append(i.ended, r)

@@ -127,7 +127,7 @@ func (l *loop) run(ctx context.Context) (gone bool) {
 	}
 }
 
-// launch runs an action beside the loop. work returns what the loop then applies.
+// launch runs an action concurrently with the loop. work returns what the loop then applies.
 func (l *loop) launch(ctx context.Context, a Action, work func(ctx context.Context) func()) {
 	key := a.Key()
 	ctx = l.s.actions.begin(ctx, a)

@@ -49,7 +49,7 @@ type Action struct {
 	BackOff time.Duration
 }
 
-// Key tells actions apart that may run at the same time.
+// Key distinguishes actions that may run at the same time.
 func (a Action) Key() string {
 	switch a.Op {
 	case OpStart:
@@ -127,14 +127,14 @@ func (c Crash) Next(ended, now time.Time, most time.Duration) Crash {
 	return Crash{Delay: min(2*c.Delay, most), Updated: now}
 }
 
-// End is a final verdict on a pod: it stops and has this phase for ever.
+// End is a final verdict on a pod: it stops and has this phase forever.
 type End struct {
 	Phase   corev1.PodPhase
 	Reason  string
 	Message string
 	// Grace is how many seconds its containers get at most; nil: the pod's own grace period.
 	Grace *int64
-	// Condition is set in the pod's status beside those that the kubelet always writes; nil: none.
+	// Condition is set in the pod's status in addition to those that the kubelet always writes; nil: none.
 	Condition *corev1.PodCondition
 	// Rejected: the node never took the pod, and has nothing to say of its containers.
 	Rejected bool

@@ -56,8 +56,8 @@ func failedAs(reason string, err error) error {
 	}
 }
 
-// starter makes the pod's sandbox and its containers, and runs their hooks. Its methods run in actions, beside the
-// worker's goroutine: what it has never changes, so it cannot reach the state of the worker.
+// starter makes the pod's sandbox and its containers, and runs their hooks. Its methods run in actions, concurrently
+// with the worker's goroutine: what it has never changes, so it cannot reach the state of the worker.
 type starter struct {
 	env     *Env
 	uid     string
@@ -290,7 +290,7 @@ func (s *starter) ensure(
 	return got, nil
 }
 
-// notPulled adds to the event of an image that was used as it was why the pull policy Always did not pull it; empty:
+// notPulled returns why an image was used unpulled although the pull policy is Always, for the event about it; empty:
 // the policy is another.
 func notPulled(p corev1.PullPolicy) string {
 	if p != corev1.PullAlways {

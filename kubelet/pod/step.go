@@ -175,7 +175,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// input takes a snapshot of what Decide looks at. Actions read it beside the loop, so its maps are copies.
+// input takes a snapshot of what Decide looks at. Actions read it while the loop runs, so its maps are copies.
 func (l *loop) input(v view) Input {
 	in := Input{
 		Pod:      v.pod,
@@ -288,7 +288,7 @@ func (l *loop) noticePod(p *corev1.Pod) {
 	}
 	if l.s.labels != now {
 		l.s.labels = now
-		// a changed annotation may mend an environment or a subPathExpr
+		// a changed annotation may repair an environment or a subPathExpr
 		l.s.actions.retry(func(_ string, f Failed) bool { return f.Reason == reasonConfig })
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"keelson/kubelet/volume"
 )
 
-// ownUsers tells whether the pod wants a user namespace of its own.
+// ownUsers reports whether the pod wants a user namespace of its own.
 func ownUsers(p *corev1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
 // users is the user namespace that the pod's sandbox was made with; nil: the node's.

@@ -48,7 +48,7 @@ type Env struct {
 	Metrics     *metrics.Metrics
 	Log         *slog.Logger
 	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one
-	// write tells of all.
+	// write reports all.
 	StatusBatchPeriod time.Duration
 	// CrashMax is the longest back-off of a container that ends again and again.
 	CrashMax time.Duration

@@ -63,7 +63,7 @@ func (m *Manager) Prepare(systemd bool) {
 		m.mode = host.Cgroups
 		err = linux.LimitProcesses(m.mode, m.pods(), limitOfAll(linux.MaxProcesses()))
 	}
-	if err == nil { // beside it are containers of earlier versions, with the shares of their pods
+	if err == nil { // next to it are containers of earlier versions, with the shares of their pods
 		err = ignoreUnsupported(linux.WeighCPU(m.mode, m.pods(), maxShares))
 	}
 	if err != nil {

@@ -200,8 +200,8 @@ func TestLimitOfAll(t *testing.T) {
 	}
 }
 
-// TestSystemd: a runtime that has systemd make cgroups gets the name of a slice for each pod, and nothing is written
-// beside systemd.
+// TestSystemd: a runtime that has systemd make cgroups gets the name of a slice for each pod, and no cgroup is written
+// without systemd.
 func TestSystemd(t *testing.T) {
 	m := New("/keelson-test", 0, slog.New(slog.DiscardHandler))
 	m.Prepare(true)

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ServedByClaim tells whether a pod has an extended resource as devices of a ResourceClaim, which the scheduler has
+// ServedByClaim reports whether a pod has an extended resource as devices of a ResourceClaim, which the scheduler has
 // allocated: the node gives none of it.
 func ServedByClaim(p *corev1.Pod, name corev1.ResourceName) bool {
 	s := p.Status.ExtendedResourceClaimStatus

@@ -28,7 +28,7 @@ func ResourcesHash(pod *corev1.Pod, c *corev1.Container) string {
 	return hash(strings.Join(parts, ","))
 }
 
-// Limits are those of a container: the pod's own hold for it where it has none itself.
+// Limits returns the limits of a container. The pod's own limits apply where the container has none.
 func Limits(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	if pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits) == 0 {
 		return c.Resources.Limits

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxHealth is how many devices of one resource the status of a container tells of, and maxDeviceID how long their
-	// names may be. LimitHealth bounds what all containers of a pod tell.
+	// maxHealth is how many devices of one resource the status of a container reports, and maxDeviceID how long their
+	// names may be. LimitHealth bounds what all containers of a pod report.
 	maxHealth   = 256
 	maxDeviceID = 1024
 )
 
-// DeviceHealth is the health of one device. IDs are the names that it may be told by, the best one first.
+// DeviceHealth is the health of one device. IDs are the names that it may be reported under, the best one first.
 type DeviceHealth struct {
 	IDs     []string
 	Health  corev1.ResourceHealthStatus
 	Message string
 }
 
-// Health is what the status of a container says of the devices of a resource or claim. Each has a name of its own; of
-// too many those are left out that are well.
+// Health returns the status of a container's devices of a resource or claim. Each device has a unique name. If there
+// are too many, healthy devices are left out.
 func Health(name string, devices []DeviceHealth) corev1.ResourceStatus {
 	out := corev1.ResourceStatus{Name: corev1.ResourceName(name), Resources: []corev1.ResourceHealth{}}
 	taken := map[corev1.ResourceID]bool{}
@@ -72,8 +72,8 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text[:corev1.ResourceHealthMessageMaxLength-len(ellipsis)], "") + ellipsis
 }
 
-// MergeHealth is a list of healths in which what is known now replaces what was said before. What is no longer known,
-// as of devices that were given back when the container ended, stays as it was.
+// MergeHealth returns a list of healths in which what is known now replaces what was reported earlier. What is no
+// longer known, as of devices that were given back when the container ended, is unchanged.
 func MergeHealth(before []corev1.ResourceStatus, known ...corev1.ResourceStatus) []corev1.ResourceStatus {
 	if len(known) == 0 {
 		return before

@@ -17,7 +17,7 @@ const (
 )
 
 // TestHealth: devices are in order and have names of their own, messages are shortened, and of too many the ill ones
-// are told.
+// are reported.
 func TestHealth(t *testing.T) {
 	long := strings.Repeat("é", 600)
 	got := Health("claim:c", []DeviceHealth{

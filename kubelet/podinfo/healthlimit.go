@@ -15,7 +15,7 @@ const (
 	maxPodHealth = 256 << 10
 	// minMessage is what is left of each message before devices are left out, in bytes of JSON.
 	minMessage = 64
-	// What one device and one resource take in JSON, beside their names and the message.
+	// What one device and one resource take in JSON, in addition to their names and the message.
 	deviceOverhead   = len(`{"resourceID":"","health":"Unhealthy","message":""},`)
 	resourceOverhead = len(`{"name":"","resources":[]},`)
 )

@@ -57,7 +57,7 @@ func TestLimitHealth(t *testing.T) {
 		list := statuses(tt.containers, tt.n, tt.message)
 		LimitHealth(list)
 		size := 0
-		told := 0
+		named := 0
 		for i := range list {
 			for _, r := range list[i].AllocatedResourcesStatus {
 				b, err := json.Marshal(r)
@@ -66,7 +66,7 @@ func TestLimitHealth(t *testing.T) {
 				}
 				size += len(b) + 1
 				if last := r.Resources[len(r.Resources)-1]; last.Health == ill {
-					told++
+					named++
 				}
 				if got := *r.Resources[0].Message; got != tt.wantMessage {
 					t.Errorf("%s: message %q, want %q", tt.name, got, tt.wantMessage)
@@ -79,8 +79,8 @@ func TestLimitHealth(t *testing.T) {
 		if size > maxPodHealth || size < maxPodHealth/3 {
 			t.Errorf("%s: %d bytes, want no more than %d, and not much less", tt.name, size, maxPodHealth)
 		}
-		if tt.containers <= 20 && told != tt.containers {
-			t.Errorf("%s: %d containers tell of the device that is ill, want %d", tt.name, told, tt.containers)
+		if tt.containers <= 20 && named != tt.containers {
+			t.Errorf("%s: %d containers report the device that is ill, want %d", tt.name, named, tt.containers)
 		}
 	}
 }

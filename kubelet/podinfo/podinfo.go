@@ -38,7 +38,7 @@ func Critical(p *corev1.Pod) bool {
 	return Static(p) || Mirror(p) || p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical
 }
 
-// FullName is name_namespace(uid), as people know it from messages.
+// FullName returns name_namespace(uid), as Kubernetes' messages have it.
 func FullName(p *corev1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID) }
 
 // Sidecar reports whether an init container keeps running next to the main ones.
@@ -52,7 +52,7 @@ type Kind int
 // The kinds, in the order in which they may start.
 const (
 	Init    Kind = iota // runs to its end before the next
-	SideCar             // an init container that is restarted for ever
+	SideCar             // an init container that is restarted forever
 	Main
 	Ephemeral
 )
@@ -106,8 +106,8 @@ func Find(p *corev1.Pod, name string) (*corev1.Container, Kind) {
 	return nil, Main
 }
 
-// GracePeriodSeconds is how many seconds the pod may take to stop: what the deletion asked for, else what the
-// specification says, at least 1.
+// GracePeriodSeconds returns how many seconds the pod may take to stop: the grace period of the deletion, else that of
+// the specification, at least 1.
 func GracePeriodSeconds(p *corev1.Pod) int64 {
 	g := int64(30)
 	if p.Spec.TerminationGracePeriodSeconds != nil {
@@ -119,8 +119,8 @@ func GracePeriodSeconds(p *corev1.Pod) int64 {
 	return max(g, 1)
 }
 
-// RestartAfter reports whether a container that ended with this code starts again: its own rules first, then its own
-// policy, then the pod's.
+// RestartAfter reports whether a container that ended with this code starts again. Its own rules decide first, then its
+// own policy, then the pod's.
 func RestartAfter(p *corev1.Pod, container *corev1.Container, kind Kind, code int32) bool {
 	if kind == Ephemeral {
 		return false

@@ -101,8 +101,8 @@ func pod(name string, containers ...string) *corev1.Pod {
 	return p
 }
 
-// TestAnswers: List and Get tell of active pods' sidecars and containers with all that they have, v1alpha1 of all pods'
-// containers; who asks is counted.
+// TestAnswers: List and Get return active pods' sidecars and containers with all that they have, v1alpha1 those of all
+// pods. Requests are counted.
 func TestAnswers(t *testing.T) {
 	n := &node{
 		active: []*corev1.Pod{pod("two", "main"), pod("one", "init:setup", "sidecar:helper", "main")},
@@ -253,7 +253,7 @@ func counted(t *testing.T, s *Server) map[string]float64 {
 	return out
 }
 
-// TestTwoOfAName: of a pod that ends and one that takes its name, Get tells of the second.
+// TestTwoOfAName: of a pod that ends and one that takes its name, Get returns the second.
 func TestTwoOfAName(t *testing.T) {
 	old := pod("p", "old")
 	next := pod("p", "next")

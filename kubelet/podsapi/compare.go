@@ -16,8 +16,8 @@ type event struct {
 	pod  *corev1.Pod
 }
 
-// compare returns what has changed since a watcher was sent the pods of before, and the pods of now by UID. Of a pod
-// that is gone it has names alone, as in Kubernetes.
+// compare returns what has changed since a watcher was sent the pods in before, and the current pods by UID. The event
+// of a deleted pod has its names only, as in Kubernetes.
 func compare(before map[types.UID]*corev1.Pod, pods []*corev1.Pod) (changes []event, now map[types.UID]*corev1.Pod) {
 	now = make(map[types.UID]*corev1.Pod, len(pods))
 	for _, p := range pods {

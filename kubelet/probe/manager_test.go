@@ -162,8 +162,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// TestFailingOn: how often a probe has failed is told more and more rarely, so that a pod that is never ready makes few
-// marks.
+// TestFailingOn: repeated failures of a probe are reported more and more rarely, so that a pod that is never ready
+// makes few marks.
 func TestFailingOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answers []Outcome

@@ -75,7 +75,7 @@ func TestHTTP(t *testing.T) {
 		"500":                   {"/bad", port, false, false, "HTTP probe failed with statuscode: 500"},
 		"a redirect within":     {"/inside", port, false, false, "HTTP probe failed with statuscode: 500"},
 		"a redirect to outside": {"/outside", port, true, true, "Probe terminated redirects"},
-		"nobody there":          {"/", intstr.FromString("web"), false, false, "connection refused"},
+		"no listener":           {"/", intstr.FromString("web"), false, false, "connection refused"},
 	}
 	for name, tt := range tests {
 		probeHandler := corev1.ProbeHandler{

@@ -29,8 +29,8 @@ type Paths interface {
 	Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool)
 	// Route describes the node's route to an address; "": unknown.
 	Route(to netip.Addr) string
-	// Shared reports whether another cluster on this machine has a Service with that address. What the machine itself
-	// and pods with its network send there reaches one of the clusters.
+	// Shared reports whether another cluster on this machine has a Service with that address. Packets of the
+	// machine itself and of pods on its network reach one of the clusters.
 	Shared(at netip.Addr) bool
 }
 

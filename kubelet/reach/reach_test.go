@@ -95,10 +95,10 @@ func TestConnect(t *testing.T) {
 	_ = l.Close()
 	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Refused ||
 		c.Local.Port() == 0 {
-		t.Errorf("connect where nobody listens: %+v", c)
+		t.Errorf("connect to a port without a listener: %+v", c)
 	}
 	if c := connect(context.Background(), corev1.ProtocolUDP, at, 20*time.Second); c.Outcome != reach.Refused {
-		t.Errorf("a datagram where nobody listens: %+v", c)
+		t.Errorf("a datagram to a port without a listener: %+v", c)
 	}
 	u, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", "127.0.0.1:0")
 	if err != nil {
@@ -107,7 +107,7 @@ func TestConnect(t *testing.T) {
 	defer func() { _ = u.Close() }()
 	if c := connect(context.Background(), corev1.ProtocolUDP, addrPort(u.LocalAddr()),
 		silence); c.Outcome != reach.Sent {
-		t.Errorf("a datagram that nobody answers: %+v", c)
+		t.Errorf("a datagram without an answer: %+v", c)
 	}
 	if c := connect(context.Background(), corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80"),
 		time.Nanosecond); c.Outcome != reach.TimedOut {
@@ -115,7 +115,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// Probes hold threads: a fifth waits, and is told so when it has waited too long.
+// Probes hold threads: a fifth waits, and fails when it has waited too long.
 func TestTurns(t *testing.T) {
 	p := New(Config{})
 	for range atOnce {

@@ -27,7 +27,7 @@ func (d Dir) Resolve(p string) string {
 }
 
 // Rel is a path within the kubelet's directory, whichever of the two names p has; ok is false when it lies elsewhere.
-// standard tells that it was named by Standard.
+// standard reports whether p was below Standard.
 func (d Dir) Rel(p string) (rel string, standard, ok bool) {
 	p = filepath.Clean(p)
 	if rel, ok = relativeTo(string(d), p); ok {

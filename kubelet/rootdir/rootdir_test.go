@@ -35,10 +35,10 @@ func TestTwoNames(t *testing.T) {
 		}
 	}
 	if got := dir.PathFor("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
-		t.Errorf("told by the standard name: got %q", got)
+		t.Errorf("by the standard name: got %q", got)
 	}
 	if got := dir.PathFor("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
-		t.Errorf("told by its own name: got %q", got)
+		t.Errorf("by its own name: got %q", got)
 	}
 	if same := Dir(Standard); same.Resolve("/var/lib/kubelet/pods") != "/var/lib/kubelet/pods" {
 		t.Error("a kubelet at the standard place has another name for it")

@@ -108,7 +108,7 @@ func TestReadOfNothing(t *testing.T) {
 	}
 }
 
-// TestRemovedMeanwhile: what goes between the list and the look at it is left out; other failures are told.
+// TestRemovedMeanwhile: what is removed between the list and the look at it is left out; other failures are returned.
 func TestRemovedMeanwhile(t *testing.T) {
 	fake := critest.NewFake()
 	rt := cri.InProcess(fake)

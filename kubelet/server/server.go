@@ -201,7 +201,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)
 	conf.CurvePreferences = s.cfg.TLSCurves
 	conf.NextProtos = []string{"http/1.1"} // streams take the connection over, which HTTP/2 has no way to do
-	conf.SessionTicketsDisabled = true     // a session would outlive the authority that its client was believed by
+	conf.SessionTicketsDisabled = true     // a session would outlive the CA of its client
 	perClient := conf.Clone()
 	conf.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		c := perClient.Clone()

@@ -176,7 +176,7 @@ func serve(t *testing.T) *fixture {
 	return f
 }
 
-// nodeLogs is a directory of logs with a file, links within it and out of it, and a pipe; beside it is a secret.
+// nodeLogs is a directory of logs with a file, links within it and out of it, and a pipe; next to it is a secret.
 func nodeLogs(t *testing.T) string {
 	t.Helper()
 	base := t.TempDir()
@@ -344,7 +344,7 @@ func TestTokens(t *testing.T) {
 
 func TestStreamsArePassedOn(t *testing.T) {
 	t.Run("in the clear", func(t *testing.T) { testStreamsArePassedOn(t, httptest.NewServer) })
-	// As `keelson runtime` does, and containerd when it is told to.
+	// As `keelson runtime` does, and containerd when it is configured so.
 	t.Run("by TLS with a certificate of the runtime's own", func(t *testing.T) {
 		testStreamsArePassedOn(t, httptest.NewTLSServer)
 	})
@@ -398,20 +398,20 @@ func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Se
 	}
 }
 
-// TestKubeletBelievesItsAuthorityAlone: the right name from another authority, even the one that signed the kubelet's
-// own certificate, is nobody; an authority that is learned later counts from then on.
-func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
+// TestKubeletTrustsItsAuthorityAlone: the right name from another authority, even the one that signed the kubelet's
+// own certificate, is refused; an authority that is learned later counts from then on.
+func TestKubeletTrustsItsAuthorityAlone(t *testing.T) {
 	serving := newAuthority(t)
 	clients := newAuthority(t)
-	var believed atomic.Pointer[x509.CertPool]
-	believed.Store(x509.NewCertPool())
+	var trusted atomic.Pointer[x509.CertPool]
+	trusted.Store(x509.NewCertPool())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := server.New(server.Config{
 		TLS:          &tls.Config{Certificates: []tls.Certificate{serving.sign(t, "node", false)}},
-		ClientCA:     believed.Load,
+		ClientCA:     trusted.Load,
 		AllowedNames: []string{"api"},
 		Pods:         pods{},
 		Log:          slog.New(slog.DiscardHandler),
@@ -443,7 +443,7 @@ func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
 			t.Errorf("before any authority is known: %d", code)
 		}
 	}
-	believed.Store(clients.pool)
+	trusted.Store(clients.pool)
 	if code := get(clients); code != http.StatusOK {
 		t.Errorf("the API server: %d, want 200", code)
 	}

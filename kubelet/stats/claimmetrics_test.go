@@ -14,7 +14,7 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// TestClaimMetrics: a claim that two pods use is told of once, a generic ephemeral volume by its claim's name; what no
+// TestClaimMetrics: a claim that two pods use is reported once, a generic ephemeral volume by its claim's name; what no
 // driver says is left out, and volumes that are no claims are not asked for.
 func TestClaimMetrics(t *testing.T) {
 	claim := corev1.Volume{

@@ -105,7 +105,7 @@ func memoryInfo(path string) (map[string]int64, error) {
 		}
 	}
 	if fields["MemTotal"] == 0 {
-		return nil, fmt.Errorf("read memory: %s does not tell the total", path)
+		return nil, fmt.Errorf("read memory: %s has no MemTotal", path)
 	}
 	return fields, nil
 }

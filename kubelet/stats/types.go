@@ -4,7 +4,7 @@ package stats
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// The wire format of the summary API: only what the runtime and the kernel can tell.
+// The wire format of the summary API: only what the runtime and the kernel report.
 type (
 	cpu struct {
 		Time                 metav1.Time `json:"time"`

@@ -60,7 +60,7 @@ type End struct {
 	Phase     corev1.PodPhase
 	Reason    string
 	Message   string
-	Condition *corev1.PodCondition // beside the usual ones; nil: none
+	Condition *corev1.PodCondition // in addition to the usual ones; nil: none
 }
 
 // Build returns the pod's status. Fields and conditions of other components stay as they are in Pod.Status.
@@ -418,8 +418,8 @@ func user(cur *runtimestate.Container) *corev1.ContainerUser {
 	}}
 }
 
-// volumeMounts returns a container's mounts. Whether one is recursively read-only is what the runtime did, not what
-// the pod asked for.
+// volumeMounts returns a container's mounts. RecursiveReadOnly is what the runtime reports, not what the
+// pod requested.
 func volumeMounts(c *corev1.Container, cur *runtimestate.Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {

@@ -75,8 +75,8 @@ func (in Input) setPodResources(status *corev1.PodStatus) {
 	}
 }
 
-// PodRequests is what the pod as a whole requests of the resources that pods can have as a whole, without its overhead:
-// its own requests, else those of its containers together.
+// PodRequests returns the requests of the pod as a whole, for the resources that pods can request as a whole: its own
+// requests, else the sum of its containers'. Overhead is not included.
 func PodRequests(pod *corev1.Pod) corev1.ResourceList {
 	requests := helper.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true})
 	maps.DeleteFunc(requests, func(name corev1.ResourceName, _ resource.Quantity) bool {

@@ -398,7 +398,7 @@ func TestForgottenRun(t *testing.T) {
 	check("later", Build(input(p, next)))
 }
 
-// TestLeastLimit: limits too small for the kernel are told as they were asked for, others as they are.
+// TestLeastLimit: limits too small for the kernel are reported as they were requested, others as they are.
 func TestLeastLimit(t *testing.T) {
 	for _, c := range []struct {
 		asked string
@@ -433,7 +433,7 @@ func TestReadinessSurvivesARestartOfTheKubelet(t *testing.T) {
 	}
 }
 
-// TestHealthOfDevices: the health of a main container's devices is told, and stays when they are given back.
+// TestHealthOfDevices: the health of a main container's devices is reported, and stays when they are given back.
 func TestHealthOfDevices(t *testing.T) {
 	p := pod(corev1.RestartPolicyNever, "init:i", "c", "plain")
 	in := input(p, exited("i", 0), running("c"), running("plain"))
@@ -463,12 +463,12 @@ func TestHealthOfDevices(t *testing.T) {
 	}
 }
 
-// TestHealthOfManyDevices: a driver that tells much of many devices of many containers does not make a status that is
-// too large to be written. The devices that are not well are told of, and the status does not change by itself.
+// TestHealthOfManyDevices: a driver that reports much about many devices of many containers does not make a status that
+// is too large to be written. The devices that are not well are reported, and the status does not change by itself.
 func TestHealthOfManyDevices(t *testing.T) {
 	names := strings.Fields(strings.Repeat("c ", 20))
 	var seen []runtimestate.Container
-	told := map[string][]corev1.ResourceStatus{}
+	health := map[string][]corev1.ResourceStatus{}
 	for i := range names {
 		names[i] += fmt.Sprint(i)
 		seen = append(seen, running(names[i]))
@@ -484,11 +484,11 @@ func TestHealthOfManyDevices(t *testing.T) {
 			}
 			devices = append(devices, d)
 		}
-		told[names[i]] = []corev1.ResourceStatus{podinfo.Health("claim:c", devices)}
+		health[names[i]] = []corev1.ResourceStatus{podinfo.Health("claim:c", devices)}
 	}
 	p := pod(corev1.RestartPolicyAlways, names...)
 	in := input(p, seen...)
-	in.Health = func(c *corev1.Container) []corev1.ResourceStatus { return told[c.Name] }
+	in.Health = func(c *corev1.Container) []corev1.ResourceStatus { return health[c.Name] }
 	status := Build(in)
 	b, err := Patch(p, &status)
 	if err != nil || len(b) > 512<<10 {
@@ -501,9 +501,9 @@ func TestHealthOfManyDevices(t *testing.T) {
 				return h.Health == corev1.ResourceHealthStatusUnhealthy && len(*h.Message) > 8
 			})
 		}) {
-			t.Errorf("container %s does not tell of its device that is not well", cs.Name)
+			t.Errorf("container %s does not report its device that is not well", cs.Name)
 		}
-		if whole := told[cs.Name][0].Resources; len(whole) != 256 || len(*whole[0].Message) != 1024 {
+		if whole := health[cs.Name][0].Resources; len(whole) != 256 || len(*whole[0].Message) != 1024 {
 			t.Errorf("what is known of container %s was changed: %d devices, %d bytes of a message", cs.Name,
 				len(whole), len(*whole[0].Message))
 		}

@@ -191,7 +191,7 @@ func TestSearchLimits(t *testing.T) {
 		warnings := fit(d)
 		if len(d.Searches) != tt.want || (len(warnings) == 1) != (tt.want < tt.n) ||
 			len(strings.Join(d.Searches, " ")) > 2048 {
-			t.Errorf("%s: %d domains are left and %v is told, want %d", name, len(d.Searches), warnings, tt.want)
+			t.Errorf("%s: %d domains are left, warnings %v, want %d", name, len(d.Searches), warnings, tt.want)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestHostDNS(t *testing.T) {
 		"a stub": {
 			map[string]string{nodeResolvConf: stub, realResolvConf: behind}, "", "192.0.2.53 / corp.example / ",
 		},
-		"a stub beside a server": {
+		"a stub next to a server": {
 			map[string]string{nodeResolvConf: stub + "nameserver 192.0.2.1\n", realResolvConf: behind},
 			"",
 			"127.0.0.53 192.0.2.1 /  / edns0 trust-ad",
@@ -221,7 +221,7 @@ func TestHostDNS(t *testing.T) {
 			nodeResolvConf,
 			"127.0.0.53 /  / edns0 trust-ad",
 		},
-		"a stub with nobody behind": {map[string]string{nodeResolvConf: stub}, "", "127.0.0.53 /  / edns0 trust-ad"},
+		"a stub with nothing behind": {map[string]string{nodeResolvConf: stub}, "", "127.0.0.53 /  / edns0 trust-ad"},
 		"another local server": {
 			map[string]string{nodeResolvConf: "nameserver 127.0.0.1\n", realResolvConf: behind}, "", "127.0.0.1 /  / ",
 		},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tunnel keeps a connection from a node to each API server, by which that server reaches the kubelet if it
-// cannot connect to the node. cluster runs it beside a kubelet, and passes it to the kubelet as an additional listener.
+// cannot connect to the node. cluster runs it with a kubelet, and passes it to the kubelet as an additional listener.
 // Connections that an API server opens go to the kubelet's server and nowhere else. It dials only the API servers.
 package tunnel
 

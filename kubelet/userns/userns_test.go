@@ -141,7 +141,7 @@ func TestLoad(t *testing.T) {
 	}
 	manager, _ = d.open(t, 4)
 	if got := manager.Of("z-short"); got.GetUids()[0].GetHostId() != 3*65536 {
-		t.Errorf("the mended record: got %v", got)
+		t.Errorf("the repaired record: got %v", got)
 	}
 }
 

@@ -76,7 +76,7 @@ const maxOutput = 1 << 10 // of a program, in messages
 type disk struct {
 	run    runner
 	device string
-	// begun is the file that says that a file system is being made: what is on the device is not data then.
+	// begun is a file that exists while a file system is being made: the device holds no data then.
 	begun string
 }
 

@@ -99,7 +99,7 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 	}
 	o.maps["cm"] = map[string]string{"k": "2"}
 	setUp(t, m, pod)
-	again := New(Config{Dir: m.dir, Memory: m.memory, Sources: o, Log: m.log}) // the kubelet starts anew
+	again := New(Config{Dir: m.dir, Memory: m.memory, Sources: o, Log: m.log}) // the kubelet restarts
 	must(t, again.Prepare())
 	setUp(t, again, pod)
 	for _, name := range []string{"disk", "mem"} {
@@ -124,9 +124,9 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 		}
 	}
 	must(t, m.TearDown(t.Context(), "u"))
-	setUp(t, m, pod) // a volume that is made anew is set up anew
+	setUp(t, m, pod) // a volume that is made again is set up again
 	if fi := stat(t, where(t, m, pod, "disk")); fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 || !hasGroup(fi, 1001) {
-		t.Errorf("made anew: %v", fi.Mode())
+		t.Errorf("made again: %v", fi.Mode())
 	}
 	unchanged()
 }
@@ -304,7 +304,7 @@ func TestNewSubPathIsLikeItsVolume(t *testing.T) {
 	}
 }
 
-// TestTearDownOfATreeTooDeepForNames: a pod cannot make a volume that stays for ever.
+// TestTearDownOfATreeTooDeepForNames: a pod cannot make a volume that stays forever.
 func TestTearDownOfATreeTooDeepForNames(t *testing.T) {
 	needRoot(t)
 	m := manager(t, &objects{})

@@ -123,7 +123,7 @@ func (m *Manager) setGroup(root *inroot.Dir, in Input, v *corev1.Volume, dir str
 
 // applyFSGroup sets for p and all below it: group ownership, group bits, and set-group-id on directories. It uses
 // descriptors and follows no links, since another pod may be changing the volume. The root comes last, so that
-// OnRootMismatch can tell whether an earlier run completed.
+// OnRootMismatch can detect whether an earlier run completed.
 func applyFSGroup(d *inroot.Dir, p string, pod *corev1.Pod, writable bool) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {

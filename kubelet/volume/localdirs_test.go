@@ -123,7 +123,7 @@ type slowly struct {
 	waiting chan struct{}
 }
 
-// IsWatchListSemanticsUnSupported tells informers what they would ask the fake itself.
+// IsWatchListSemanticsUnSupported answers informers for the fake, which has this method too.
 func (slowly) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s slowly) CoreV1() corev1client.CoreV1Interface { return slowCore{s.Interface.CoreV1(), s} }

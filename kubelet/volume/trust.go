@@ -86,7 +86,7 @@ func (w *payload) bundle(ctx context.Context, projection *corev1.ClusterTrustBun
 	return w.putBytes(projection.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
 }
 
-// certificate is the stored state of one certificate of a pod. It is on the tmpfs beside the volumes, so that a
+// certificate is the stored state of one certificate of a pod. It is on the tmpfs next to the volumes, so that a
 // restarted kubelet does not request a certificate again.
 type certificate struct {
 	// Request is the name of the pending request, and NewKey is its key.

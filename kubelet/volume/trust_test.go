@@ -216,7 +216,7 @@ func TestPodCertificate(t *testing.T) {
 	}
 }
 
-// TestRefusedCertificate is about a signer that says no, and a key nobody can make.
+// TestRefusedCertificate is about a signer that refuses, and a key of a type that does not exist.
 func TestRefusedCertificate(t *testing.T) {
 	o := &objects{}
 	m := manager(t, o)

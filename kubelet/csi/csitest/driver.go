@@ -31,7 +31,8 @@ type Driver struct {
 	registration.UnimplementedRegistrationServer
 
 	Name, NodeID string
-	// Dir holds the volumes; Kubelet is the kubelet's directory as Named, the name that the driver is told paths by.
+	// Dir holds the volumes; Kubelet is the kubelet's directory, and Named the name of it that paths in requests begin
+	// with.
 	Dir, Kubelet, Named string
 	Topology            map[string]string
 	MaxVolumes          int64
@@ -123,7 +124,7 @@ func (d *Driver) Last(method string) any {
 // ErrHang is an error for Break: the method answers when the caller gives up.
 var ErrHang = errors.New("hang")
 
-// Break has a method fail; nil mends it.
+// Break has a method fail; nil repairs it.
 func (d *Driver) Break(method string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +141,7 @@ func (d *Driver) SetMaxVolumes(most int64) {
 	d.MaxVolumes = most
 }
 
-func (d *Driver) heard(ctx context.Context, method, id string, req any) error {
+func (d *Driver) record(ctx context.Context, method, id string, req any) error {
 	d.mu.Lock()
 	d.calls = append(d.calls, method+" "+id)
 	if d.last == nil {

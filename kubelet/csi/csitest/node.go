@@ -14,7 +14,7 @@ import (
 func (d *Driver) NodeStageVolume(
 	ctx context.Context, r *csiapi.NodeStageVolumeRequest,
 ) (*csiapi.NodeStageVolumeResponse, error) {
-	if err := d.heard(ctx, "NodeStageVolume", r.GetVolumeId(), r); err != nil {
+	if err := d.record(ctx, "NodeStageVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
 	src, err := d.volume(r.GetVolumeId())
@@ -32,7 +32,7 @@ func (d *Driver) NodeStageVolume(
 func (d *Driver) NodeUnstageVolume(
 	ctx context.Context, r *csiapi.NodeUnstageVolumeRequest,
 ) (*csiapi.NodeUnstageVolumeResponse, error) {
-	if err := d.heard(ctx, "NodeUnstageVolume", r.GetVolumeId(), r); err != nil {
+	if err := d.record(ctx, "NodeUnstageVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
 	dst, err := d.real(r.GetStagingTargetPath())
@@ -46,7 +46,7 @@ func (d *Driver) NodeUnstageVolume(
 func (d *Driver) NodePublishVolume(
 	ctx context.Context, request *csiapi.NodePublishVolumeRequest,
 ) (*csiapi.NodePublishVolumeResponse, error) {
-	if err := d.heard(ctx, "NodePublishVolume", request.GetVolumeId(), request); err != nil {
+	if err := d.record(ctx, "NodePublishVolume", request.GetVolumeId(), request); err != nil {
 		return nil, err
 	}
 	src, err := d.volume(request.GetVolumeId())
@@ -70,7 +70,7 @@ func (d *Driver) NodePublishVolume(
 func (d *Driver) NodeUnpublishVolume(
 	ctx context.Context, r *csiapi.NodeUnpublishVolumeRequest,
 ) (*csiapi.NodeUnpublishVolumeResponse, error) {
-	if err := d.heard(ctx, "NodeUnpublishVolume", r.GetVolumeId(), r); err != nil {
+	if err := d.record(ctx, "NodeUnpublishVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
 	dst, err := d.real(r.GetTargetPath())
@@ -85,7 +85,7 @@ func (d *Driver) NodeExpandVolume(
 	ctx context.Context, r *csiapi.NodeExpandVolumeRequest,
 ) (*csiapi.NodeExpandVolumeResponse, error) {
 	return &csiapi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()},
-		d.heard(ctx, "NodeExpandVolume", r.GetVolumeId(), r)
+		d.record(ctx, "NodeExpandVolume", r.GetVolumeId(), r)
 }
 
 // NodeGetVolumeStats says that a volume has 1000 bytes, of which 400 are used.
@@ -105,5 +105,5 @@ func (d *Driver) NodeGetVolumeStats(
 			Available: 97,
 			Used:      3,
 		},
-	}}, d.heard(ctx, "NodeGetVolumeStats", request.GetVolumeId(), request)
+	}}, d.record(ctx, "NodeGetVolumeStats", request.GetVolumeId(), request)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Plugintest is a device plugin for tests, run in a pod: it offers two devices of the resource it is told, and gives
+// Plugintest is a device plugin for tests, run in a pod: it offers two devices of the resource it is given, and gives
 // each container that gets one an environment variable and a mount. It has no hardware. Called as "sick ID..." in its
 // container it makes those devices unhealthy, and all others healthy.
 package main

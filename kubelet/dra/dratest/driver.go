@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dratest is a DRA driver for tests: it registers with a kubelet, and prepares claims by writing a CDI
-// specification in which each claim is a device that tells its container, in its environment, what it was given. It
-// counts what it is asked, and fails when told.
+// specification in which each claim is a device that lists, in its container's environment, what it was given. It
+// counts what it is asked, and fails when a test wants it to.
 package dratest
 
 import (
@@ -43,7 +43,7 @@ type Driver struct {
 	Fail func(call, name string) error
 	// Old: it serves v1beta1 of the API only.
 	Old bool
-	// Health is how it tells the health of its devices.
+	// Health is how it reports the health of its devices.
 	Health Health
 
 	mu       sync.Mutex
@@ -131,7 +131,7 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	}, nil
 }
 
-// NotifyRegistrationStatus is told how the registration went.
+// NotifyRegistrationStatus receives the result of the registration.
 func (d *Driver) NotifyRegistrationStatus(
 	context.Context, *registration.RegistrationStatus,
 ) (*registration.RegistrationStatusResponse, error) {

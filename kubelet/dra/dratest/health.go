@@ -24,16 +24,16 @@ const (
 	NoHealth
 )
 
-// repeatAfter is when a report is told again: the kubelet believes it for 30 seconds.
+// repeatAfter is when a report is sent again: the kubelet trusts it for 30 seconds.
 const repeatAfter = 10 * time.Second
 
-// health serves what the driver was told to report.
+// health serves what a test has the driver report.
 type health struct {
 	healthapi.UnimplementedDRAResourceHealthServer
 	d *Driver
 }
 
-// Report has the driver tell of devices, beside those that it tells of already.
+// Report has the driver report devices in addition to those that it reports already.
 func (d *Driver) Report(devices ...*healthapi.DeviceHealth) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +46,7 @@ func (d *Driver) Report(devices ...*healthapi.DeviceHealth) {
 	}
 }
 
-// NodeWatchResources tells of all devices at once, after each change, and again from time to time.
+// NodeWatchResources reports all devices at once, after each change, and again from time to time.
 func (h *health) NodeWatchResources(
 	_ *healthapi.NodeWatchResourcesRequest, s grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse],
 ) error {

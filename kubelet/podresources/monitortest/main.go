@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command monitortest is a monitor of the node's devices, run in a pod that mounts /var/lib/kubelet/pod-resources: it
-// tells what the PodResources API answers, a line for each device. Without arguments it waits. A script makes an image
-// of it; nothing else runs it.
+// prints what the PodResources API answers, a line for each device. Without arguments it waits. A script makes an
+// image of it; nothing else runs it.
 package main
 
 import (
@@ -50,12 +50,12 @@ func run(args []string, out io.Writer) error {
 	case len(args) == 1 && args[0] == "list":
 		got, err := api.List(ctx, &apiv1.ListPodResourcesRequest{})
 		for _, p := range got.GetPodResources() {
-			tell(out, p)
+			show(out, p)
 		}
 		return err
 	case len(args) == 3 && args[0] == "get":
 		got, err := api.Get(ctx, &apiv1.GetPodResourcesRequest{PodNamespace: args[1], PodName: args[2]})
-		tell(out, got.GetPodResources())
+		show(out, got.GetPodResources())
 		return err
 	case len(args) == 1 && args[0] == "allocatable":
 		got, err := api.GetAllocatableResources(ctx, &apiv1.AllocatableResourcesRequest{})
@@ -78,7 +78,7 @@ func run(args []string, out io.Writer) error {
 	return errors.New("usage: monitortest [list | get NAMESPACE POD | allocatable | v1alpha1]")
 }
 
-func tell(out io.Writer, p *apiv1.PodResources) {
+func show(out io.Writer, p *apiv1.PodResources) {
 	for _, c := range p.GetContainers() {
 		who := fmt.Sprintf("%s/%s/%s", p.GetNamespace(), p.GetName(), c.GetName())
 		for _, d := range c.GetDevices() {
