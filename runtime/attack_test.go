@@ -139,7 +139,7 @@ func TestTargetIsNotAnotherProcess(t *testing.T) {
 	takeNumber(t, pid)
 	_, err = node.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: late})
 	if err == nil || !strings.Contains(err.Error(), "join the PID namespace of container "+target) {
-		t.Errorf("start beside a target that has ended: got %v, want it refused", err)
+		t.Errorf("start with a target that has ended: got %v, want it refused", err)
 	}
 }
 

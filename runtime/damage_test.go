@@ -69,7 +69,7 @@ func TestDamagedRecordsCostNothing(t *testing.T) {
 				t.Errorf("pod sandbox: got %v, want both ready", b)
 			}
 		}
-		// Nobody can say what this one was, so nobody could ever ask for its end.
+		// No record says what this one was, so no client could ever ask for its end.
 		if _, err := node.c.Runtime.ContainerStatus(t.Context(),
 			&runtimeapi.ContainerStatusRequest{ContainerId: gone}); err == nil {
 			t.Error("the container with two damaged records is still listed")
@@ -108,7 +108,7 @@ func TestSupervisorsDamagedStateCostsNothing(t *testing.T) {
 	node.wantAlive(id)
 }
 
-// TestRemoveTakesTheCgroupOfAnInterruptedStart: a supervisor that is killed in the middle leaves one that nobody knows.
+// TestRemoveTakesTheCgroupOfAnInterruptedStart: a supervisor that is killed in the middle leaves one without a record.
 func TestRemoveTakesTheCgroupOfAnInterruptedStart(t *testing.T) {
 	node := newNode(t)
 	_, id := node.run("interrupted")

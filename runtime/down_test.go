@@ -47,7 +47,7 @@ func freeze(t *testing.T, n *node, id string) {
 }
 
 // TestDownEndsWhatDoesNotEnd: containers that a signal does not end, and a supervisor that does not answer, hold
-// nothing up for long, and are said. That nothing is left the node's own checks tell.
+// nothing up for long, and are reported. The node's own checks fail if something is left.
 func TestDownEndsWhatDoesNotEnd(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, n *node, id string){
 		"frozen container": freeze,

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestNetworkCondition: a network that can attach no pod is a condition of the runtime, worded as containerd does; who
-// listens to events hears when that changes, by one that is of no pod.
+// TestNetworkCondition: a network that can attach no pod is a condition of the runtime, worded as containerd does. A
+// client that listens to events receives one without a pod when that changes.
 func TestNetworkCondition(t *testing.T) {
 	node := newNode(t)
 	node.stop()
@@ -37,14 +37,14 @@ func TestNetworkCondition(t *testing.T) {
 	if c := condition(); !c.GetStatus() {
 		t.Errorf("at first: %v", c)
 	}
-	heard := make(chan *runtimeapi.ContainerEventResponse, 100)
+	events := make(chan *runtimeapi.ContainerEventResponse, 100)
 	go func() { // ends with the stream
 		for {
 			e, err := stream.Recv()
 			if err != nil {
 				return
 			}
-			heard <- e
+			events <- e
 		}
 	}()
 	for _, news := range []error{errors.New("cni plugin not initialized"), nil} {
@@ -55,9 +55,9 @@ func TestNetworkCondition(t *testing.T) {
 			}
 			node.net.news <- news // again until the stream is listened to
 			select {
-			case e := <-heard:
+			case e := <-events:
 				if e.GetContainerId() != "" || e.GetPodSandboxStatus() != nil {
-					t.Errorf("heard %v, want an event of no pod", e)
+					t.Errorf("received %v, want an event of no pod", e)
 				}
 			case <-time.After(time.Second):
 			}

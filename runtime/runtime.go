@@ -153,7 +153,7 @@ func New(cfg Config) (*Runtime, error) {
 }
 
 // OpenImages opens the image store of a runtime's directory, for commands that import and list images. It may be used
-// beside a running Runtime, also by another process.
+// while a Runtime runs, also by another process.
 func OpenImages(dir, version string, log *slog.Logger) (*image.Store, error) {
 	return openImages(Config{Dir: dir, Version: version, Log: log})
 }
@@ -227,7 +227,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return errors.Join(r.Server.Purge(ctx, r.cfg.Waiting), r.cfg.Snapshots.Purge())
 }
 
-// ErrUnusable is the error of Down on a directory in which no runtime can work: none has had containers there.
+// ErrUnusable is the error of Down for a directory that no runtime can use. So no runtime had containers there.
 var ErrUnusable = errors.New("no container runtime can use the directory")
 
 // Down is Purge for a data directory that no process serves any more.

@@ -182,7 +182,7 @@ func TestUserNamespace(t *testing.T) {
 	}
 	wantIn(t, "user outside", string(raw), "Uid: 655360 655360 655360 655360", "Gid: 655360 655360 655360 655360")
 
-	// A volume keeps the ids that the pod's have inside; the host's root is nobody without a mapping.
+	// A volume keeps the ids that the pod's have inside; the host's root is the overflow user without a mapping.
 	if got := hostOwner(t, filepath.Join(vol, "mine")); got != "0:0" {
 		t.Errorf("a file in the volume belongs to %s on the host, want the mapped mount's 0:0", got)
 	}

@@ -71,7 +71,7 @@ func (in *injector) resolveMounts(known *cdi.Cache, names []string) {
 	for _, name := range names {
 		d := known.GetDevice(name)
 		if d == nil {
-			continue // InjectDevices tells
+			continue // InjectDevices reports it
 		}
 		mounts := d.ContainerEdits.Mounts
 		if whole := d.GetSpec(); !specifications[whole] {

@@ -67,7 +67,7 @@ func (s *Service) mountImages(
 
 // mountVolumes adds the directories that an image calls its volumes to a container's mounts, except those where the
 // container mounts something itself. They are in the container's own root file system, which may be read-only for the
-// container; their mounts are not. What the image has there is there, and a missing directory is made.
+// container; their mounts are not. The files that the image has there are visible, and a missing directory is made.
 func mountVolumes(
 	pod *pods.SandboxRecord, rootfs string, cfg *runtimeapi.ContainerConfig, volumes map[string]struct{},
 ) (*runtimeapi.ContainerConfig, error) {

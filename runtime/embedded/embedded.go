@@ -59,7 +59,7 @@ func read(name string) ([]byte, error) {
 	return body, nil
 }
 
-// install replaces path by rename, so that a process that runs from it is not disturbed. A file beside it, the stamp,
+// install replaces path by rename, so that a process that runs from it is not disturbed. A file next to it, the stamp,
 // holds the hash of the packed program and the fingerprint of the unpacked one. A program that matches its stamp is not
 // unpacked again.
 func install(name, path string) (repaired bool, err error) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestInstallRepairs: a program that is not what was written is written again, whatever the note beside it says.
+// TestInstallRepairs: a program that is not what was written is written again, whatever its stamp says.
 func TestInstallRepairs(t *testing.T) {
 	body := []byte("a program")
 	for name, tc := range map[string]struct {
@@ -16,7 +16,7 @@ func TestInstallRepairs(t *testing.T) {
 		unpacks        int
 		repaired, link bool
 	}{
-		"as it was": {hurt: func(string) error { return nil }, unpacks: 0},
+		"unchanged": {hurt: func(string) error { return nil }, unpacks: 0},
 		"other bytes": {
 			hurt: func(p string) error {
 				return os.WriteFile(p, []byte("A program"), 0o600)

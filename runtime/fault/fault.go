@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fault gives errors of the container runtime the gRPC codes by which CRI clients tell them apart. All packages
-// of the runtime that answer CRI verbs use it. It never logs, and never changes an error's text except by a prefix.
+// Package fault gives errors of the container runtime the gRPC codes by which CRI clients distinguish them. All
+// packages of the runtime that answer CRI verbs use it. It never logs, and never changes an error's text except by a
+// prefix.
 package fault
 
 import (

@@ -76,7 +76,7 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	return t, nil
 }
 
-// ErrNotArchive is an import of something else than an archive of images. The error says what it is in place of one.
+// ErrNotArchive means that an import is not an archive of images. The error says what it is instead.
 var ErrNotArchive = errors.New("not an image archive")
 
 type notArchiveError struct {

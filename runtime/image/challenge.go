@@ -39,8 +39,8 @@ func (l *login) with(ctx context.Context, out http.RoundTripper) (http.RoundTrip
 // isPing reports whether a request is the first one, to /v2/.
 func isPing(r *http.Request) bool { return r.URL.Path == "/v2/" }
 
-// openPing lets a registry through that does not serve /v2/, or not to everybody. What the request for the manifest
-// answers counts.
+// openPing accepts a registry that does not serve /v2/, or not to all clients. The answer to the request for the
+// manifest decides.
 type openPing struct{ out http.RoundTripper }
 
 func (o *openPing) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -65,7 +65,7 @@ func (s *stringSet) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// config is what is used of an image's config. Its history, labels and ports are not: they are not kept in memory.
+// config has the fields of an image's config that are used. History, labels and ports are not kept in memory.
 type config struct {
 	OS           string     `json:"os"`
 	Architecture string     `json:"architecture"`

@@ -17,7 +17,7 @@
 //	trash/<random>       layers and leftovers that wait for deletion
 //	index.lock           flock: exclusive while the index changes
 //	busy.lock            flock: shared while a work or lease begins or an image gets its name, exclusive while garbage
-//	                     collection chooses; always for milliseconds; nobody waits for a
+//	                     collection chooses; always for milliseconds; no process waits for a
 //	                     stopped process (lock.go)
 //
 // Invariants:

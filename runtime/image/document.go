@@ -27,8 +27,8 @@ const (
 // errTooMany is the error of a list with too many elements.
 var errTooMany = errors.New("too many elements")
 
-// decodeList decodes a JSON array of at most limit elements. What is no array is an error; null is nil, an empty array
-// is not.
+// decodeList decodes a JSON array of at most limit elements. A value that is no array is an error. null is nil; an
+// empty array is not.
 func decodeList[T any](raw []byte, limit int) ([]T, error) {
 	if string(raw) == "null" {
 		return nil, nil
@@ -88,8 +88,8 @@ func (l *nameList) UnmarshalJSON(raw []byte) error {
 	return decodeOnce((*[]string)(l), raw, maxNames)
 }
 
-// descriptor refers to a document or a layer. It has what is used of an OCI descriptor: fields that are not here cost
-// no memory.
+// descriptor refers to a document or a layer. It has the fields of an OCI descriptor that are used: the
+// others cost no memory.
 type descriptor struct {
 	MediaType   string      `json:"mediaType"`
 	Digest      string      `json:"digest"`

@@ -238,7 +238,7 @@ func TestErrorsRepeatNoAnswer(t *testing.T) {
 	defer tls.Close()
 	_, err := newStore(t).Pull(t.Context(), Request{Ref: strings.TrimPrefix(tls.URL, "https://") + "/app:1"})
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of nobody: got %v", err)
+		t.Errorf("a certificate of an unknown CA: got %v", err)
 	}
 }
 

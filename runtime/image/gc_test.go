@@ -246,7 +246,7 @@ func TestLayersOfFailedPulls(t *testing.T) {
 	}
 }
 
-// TestTidyLater: layers that nobody needs are collected some minutes after a failed pull, once for many of them.
+// TestTidyLater: layers that no image needs are collected some minutes after a failed pull, once for many of them.
 func TestTidyLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)

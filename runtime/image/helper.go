@@ -34,7 +34,7 @@ import (
 //	end of file                   -- stdin -->     cancels all, cleans up, ends
 //
 // A helper that ends before it is ready did not start: that is the node's fault. A pull that was not taken begins once
-// more in another helper. What a helper that did not end by itself left behind is collected.
+// more in another helper. The leftovers of a helper that did not end by itself are collected.
 type (
 	helperSetup struct {
 		Dir           string            `json:"dir"`

@@ -331,8 +331,8 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-// TestCloseWaitsForCleanUp: after Close nothing is left of pulls that nobody waits for any more, nor of those that
-// somebody waits for: no file, no descriptor, no process.
+// TestCloseWaitsForCleanUp: after Close nothing is left of pulls that no caller waits for any more, nor of those that
+// a caller waits for: no file, no descriptor, no process.
 func TestCloseWaitsForCleanUp(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) *Store{
 		"in this process": func(t *testing.T) *Store { return newStore(t) },

@@ -21,7 +21,7 @@ import (
 	"keelson/lib/inroot"
 )
 
-// outside is a tree beside a layer's root, and what it was like.
+// outside is a tree next to a layer's root, and what it was like.
 type outside struct {
 	dir    string
 	before []string
@@ -448,7 +448,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 		_, _ = unpack(t.Context(), root, bytes.NewReader(b), limits{bytes: 1 << 20}) // must end, and stay below root
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-			t.Errorf("beside the root: %v, %v", left, err)
+			t.Errorf("next to the root: %v, %v", left, err)
 		}
 	})
 }

@@ -107,7 +107,7 @@ func ociPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)
 		}
 		p, err := ociPlan(ctx, a, arch, entry)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) || errors.Is(err, errArtifact) {
-			skipped = err // an image for another platform, or an artifact, beside an image for this platform
+			skipped = err // an image for another platform, or an artifact, next to an image for this platform
 			continue
 		}
 		if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // The locks of the store are held for milliseconds. A process that is stopped (by a debugger, or by ^Z on an import)
-// may hold one for ever, and no pull or container would start on the node. So nobody waits longer than lockPatience:
+// may hold one forever, and no pull or container would start on the node. So no process waits longer than lockPatience:
 // helper processes of this store that hold the lock are killed then, and another holder is named in the error.
 const lockPatience = 20 * time.Second
 

@@ -38,7 +38,7 @@ func parseName(ref string) (imageName, error) {
 		}
 	}
 	if n.digest != "" {
-		return n, nil // a tag beside a digest is ignored
+		return n, nil // a tag in addition to a digest is ignored
 	}
 	n.tag = "latest"
 	if t, ok := named.(reference.Tagged); ok {

@@ -85,7 +85,7 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 	}
 	img, ok := s.Get(id)
 	if !ok {
-		return Image{}, fmt.Errorf("pull %s: %w: it was removed as soon as it was there", n, ErrNotFound)
+		return Image{}, fmt.Errorf("pull %s: %w: it was removed right after the pull", n, ErrNotFound)
 	}
 	return img, nil
 }

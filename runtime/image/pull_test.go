@@ -461,7 +461,7 @@ func TestZstdAndPlainLayers(t *testing.T) {
 	}
 }
 
-// freeAddr is an address that nobody listens on, from below the ports that the kernel gives to whoever asks for any.
+// freeAddr is an address without a listener, with a port below those that the kernel picks for a listener on port 0.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -27,7 +27,7 @@ func reserveOf(total int64) int64 {
 }
 
 // check fails when less than the reserve would be free after need more bytes, or few inodes are free, although what
-// nobody needs was collected. A nil space never fails.
+// is not needed was collected. A nil space never fails.
 func (s *space) check(need int64) error {
 	if s == nil {
 		return nil

@@ -449,7 +449,7 @@ func TestImageLayouts(t *testing.T) {
 		{"no version", `{}`, []map[string]any{image}, "version 1.0.0"},
 		{"no object", `[]`, []map[string]any{image}, "version 1.0.0"},
 		{"an unknown type", version, []map[string]any{unknown, image}, ""},
-		{"an artifact beside", version, []map[string]any{artifact, image}, ""},
+		{"an artifact in addition", version, []map[string]any{artifact, image}, ""},
 		{"an artifact alone", version, []map[string]any{artifact}, "artifact"},
 		{"blobs of another platform are not there", version, []map[string]any{other, image}, ""},
 		{"another platform alone", version, []map[string]any{other}, "it has linux/s390x"},

@@ -264,5 +264,5 @@ func (s *Store) Release(ctx context.Context, id string) error {
 // Leases lists the ids of all leases, so that the caller can release those without a snapshot.
 func (s *Store) Leases() ([]string, error) { return s.leases.ids() }
 
-// GC deletes layers that no image, no lease and no work names, and what processes that died were working on.
+// GC deletes the layers that no image, lease or work names, and the unfinished work of processes that died.
 func (s *Store) GC(ctx context.Context) error { return s.collector.collect(ctx) }

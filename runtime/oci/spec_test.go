@@ -206,7 +206,7 @@ func TestInvalid(t *testing.T) {
 	for name, change := range map[string]func(*Input){
 		"no command": func(in *Input) { in.Image = ocispec.ImageConfig{} },
 		"unknown user name": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.RunAsUsername = "nobody-here"
+			s.RunAsUsername = "no-such-user"
 		}),
 		"group without user": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.RunAsGroup = &runtimeapi.Int64Value{Value: 1}
@@ -458,7 +458,7 @@ func TestUserNamespace(t *testing.T) {
 		t.Errorf("namespaces: got %v", s.Linux.Namespaces)
 	}
 	if len(s.Linux.UIDMappings)+len(s.Linux.GIDMappings) > 0 {
-		t.Errorf("got mappings %v, %v beside a namespace that has them", s.Linux.UIDMappings, s.Linux.GIDMappings)
+		t.Errorf("got mappings %v, %v for a namespace that has them", s.Linux.UIDMappings, s.Linux.GIDMappings)
 	}
 	want := map[string]bool{
 		"/mapped":          true,

@@ -40,7 +40,7 @@ func (s *Service) Load(ctx context.Context) error {
 	return nil
 }
 
-// HolderExited makes a sandbox not ready whose shared PID namespace ended: no process can run in it any more.
+// HolderExited marks a sandbox not ready when its shared PID namespace has ended: no process can run in it any more.
 func (s *Service) HolderExited(st shim.State) {
 	found := s.table.SandboxOfHolder(st.ID)
 	if found == nil || !found.Record().Ready {

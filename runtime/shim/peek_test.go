@@ -98,9 +98,9 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	}
 }
 
-// TestStartingTracerFindsNobodyOnTheWay: the same if the container that may trace processes starts while the start of
-// the other one is in progress.
-func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
+// TestStartingTracerFindsNoProcessOnTheWay: the same if the container that may trace processes starts while the start
+// of the other one is in progress.
+func TestStartingTracerFindsNoProcessOnTheWay(t *testing.T) {
 	node := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {

@@ -382,7 +382,7 @@ func TestExec(t *testing.T) {
 	}
 	_ = s.Close()
 	waitGone(t, s.PID)
-	if _, err := node.c.Exec(t.Context(), "nobody", shim.Exec{Process: node.spec("").Process}); !errors.Is(err,
+	if _, err := node.c.Exec(t.Context(), "missing", shim.Exec{Process: node.spec("").Process}); !errors.Is(err,
 		shim.ErrNotFound) {
 		t.Errorf("exec in no container: got %v", err)
 	}

@@ -46,7 +46,7 @@ func FuzzReceive(f *testing.F) {
 				return
 			}
 			if len(files) > 0 {
-				t.Errorf("%q: %d files that nobody sent", b, len(files))
+				t.Errorf("%q: %d files that were not sent", b, len(files))
 			}
 		}
 		t.Errorf("%q: more messages than bytes", b)

@@ -87,8 +87,8 @@ func as(t *testing.T, id uint32, name string, args ...string) error {
 	return cmd.Run()
 }
 
-// TestPrepareMapped: files belong to the namespace's root, who reaches them; nobody else does; the layers stay as they
-// are.
+// TestPrepareMapped: files belong to the namespace's root, who reaches them; no other user does; the layers stay as
+// they are.
 func TestPrepareMapped(t *testing.T) {
 	needRoot(t)
 	store, images := mappedStore(t, t.TempDir())
@@ -144,7 +144,7 @@ func TestCheckMapping(t *testing.T) {
 	if ids, err := store.List(); err != nil || len(ids) > 0 {
 		t.Errorf("left: %v (%v)", ids, err)
 	}
-	// A half-made one of an earlier life is in nobody's way.
+	// A half-made one of an earlier life does not matter.
 	if err := os.MkdirAll(filepath.Join(store.dir, "check-user-namespaces", "lower"), 0o700); err != nil {
 		t.Fatal(err)
 	}

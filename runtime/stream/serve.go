@@ -122,8 +122,8 @@ func (s *Service) Serve(ctx context.Context, wg *sync.WaitGroup) (stop func(), e
 	return func() { _ = web.Close() }, nil // the listeners are in this process only
 }
 
-// selfSigned makes a certificate for the life of this process. CRI cannot tell clients which CA to trust, so they do
-// not verify it; it protects the streams from passive listeners only.
+// selfSigned makes a certificate for the life of this process. CRI has no field for the CA that clients should trust,
+// so they do not verify it; it protects the streams from passive listeners only.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -83,7 +83,7 @@ func (c *container) signal(sig unix.Signal) error {
 	return fmt.Errorf("signal container %s: %w", c.state.ID, err)
 }
 
-// alive reports whether the first process has a running thread. Signal 0 cannot tell: it succeeds for a zombie.
+// alive reports whether the first process has a running thread. Signal 0 does not show that: it succeeds for a zombie.
 func (c *container) alive() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

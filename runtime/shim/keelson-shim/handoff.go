@@ -297,8 +297,8 @@ func setName(name []byte) error {
 	return nil
 }
 
-// redirectStdout replaces standard output by /dev/null. That closes the pipe, which tells the starting process that the
-// supervisor is ready.
+// redirectStdout replaces standard output by /dev/null. That closes the pipe, which signals to the starting process
+// that the supervisor is ready.
 func redirectStdout() error {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

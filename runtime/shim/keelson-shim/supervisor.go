@@ -242,7 +242,7 @@ func listen(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// serve runs until Quit. It closes its standard output to tell its parent that it is listening.
+// serve runs until Quit. It closes its standard output to signal to its parent that it is listening.
 func (s *supervisor) serve(h *handoff) error {
 	calls := &server{
 		verbs:    s,

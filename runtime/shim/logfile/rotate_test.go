@@ -70,7 +70,7 @@ func TestRotateKeepsEveryLineWithinBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if older, err := logrotate.List(path); err != nil || len(older) > policy.MaxFiles-1 {
-			t.Fatalf("after line %d: %d files beside the log, %v; want at most %d", i, len(older), err,
+			t.Fatalf("after line %d: %d files next to the log, %v; want at most %d", i, len(older), err,
 				policy.MaxFiles-1)
 		}
 	}
@@ -82,7 +82,7 @@ func TestRotateKeepsEveryLineWithinBounds(t *testing.T) {
 		t.Errorf("the log's files hold %.30q .. (%d bytes): not the newest whole lines of the output", got, len(got))
 	}
 	if older, _ := logrotate.List(path); len(older) != policy.MaxFiles-1 {
-		t.Errorf("%d files beside the log, want %d: %v", len(older), policy.MaxFiles-1, older)
+		t.Errorf("%d files next to the log, want %d: %v", len(older), policy.MaxFiles-1, older)
 	}
 	leftovers, err := filepath.Glob(path + "*.tmp")
 	if err != nil || len(leftovers) != 0 {
@@ -122,7 +122,7 @@ func TestNoRotation(t *testing.T) {
 		}
 	}
 	if older, err := logrotate.List(path); err != nil || len(older) != 0 {
-		t.Errorf("rotated though it was told not to: %v, %v", older, err)
+		t.Errorf("rotated without a limit: %v, %v", older, err)
 	}
 	writer.SetPolicy(logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 2})
 	if err := writer.Write(Stdout, []byte("x\n"), at); err != nil {
@@ -146,15 +146,15 @@ func TestBoundWithoutDirectory(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	var told error
+	var failed error
 	for range 100 {
-		told = errors.Join(told, w.Write(Stdout, []byte("some output of a container\n"), at))
+		failed = errors.Join(failed, w.Write(Stdout, []byte("some output of a container\n"), at))
 		if st, err := w.f.Stat(); err != nil || st.Size() > 1000 {
 			t.Fatalf("the log has %d bytes, %v; want at most 1000", st.Size(), err)
 		}
 	}
-	if told == nil {
-		t.Error("nobody was told that the log could not be rotated")
+	if failed == nil {
+		t.Error("no write reported that the log could not be rotated")
 	}
 }
 
@@ -192,7 +192,7 @@ func TestRotatedFilesAreCompressed(t *testing.T) {
 	}
 	older, err := logrotate.List(path)
 	if err != nil || len(older) != 5 {
-		t.Fatalf("files: %v, %v; want 5 beside the log", older, err)
+		t.Fatalf("files: %v, %v; want 5 next to the log", older, err)
 	}
 	for i, f := range older {
 		if newest := i == len(older)-1; f.Compressed == newest {

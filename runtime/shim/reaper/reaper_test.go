@@ -90,7 +90,7 @@ func TestStraysBehindOthers(t *testing.T) {
 	}
 	reaper.Disown(owned)
 	if isChild(owned) {
-		t.Error("a child that nobody owns any more is left")
+		t.Error("a child without an owner is left")
 	}
 }
 
