@@ -7,10 +7,9 @@
 //
 // Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI),
 // runtimestate (CRI -> pod), refs, node, staticpod, logs, server, deviceplugin and dra (devices), podresources. This
-// package wires them: New makes each part once, in one straight line. What several parts need of each other is made
-// before all of them: node.Self (the machine, the Node object, the request to write its status) and workers (the table
-// of pod workers). podSync fills the table from the API, static pod files and the runtime; admission decides which pods
-// may run.
+// package wires them: New makes each part once, in one straight line. Shared state of the parts is made first:
+// node.Self (the machine, the Node object, the request to write its status) and workers (the table of pod workers).
+// podSync fills the table from the API, static pod files and the runtime; admission decides which pods may run.
 package kubelet
 
 import (

@@ -441,7 +441,7 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 	}
 }
 
-// TestExtendedResources: what somebody writes into the node's capacity stays there, and pods can have it.
+// TestExtendedResources: what a client writes into the node's capacity stays there, and pods can have it.
 func TestExtendedResources(t *testing.T) {
 	h := newHarness(t)
 	h.run()

@@ -47,7 +47,7 @@ func insufficientResources(
 		out = append(out, insufficientResource{corev1.ResourcePods, 1, int64(len(others)), have.Value()})
 	}
 	first := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
-	var rest []corev1.ResourceName // extended resources and huge pages, which somebody wrote into the node's status
+	var rest []corev1.ResourceName // extended resources and huge pages, which a client wrote into the node's status
 	for name := range want {
 		if !slices.Contains(first, name) {
 			rest = append(rest, name)

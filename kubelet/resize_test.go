@@ -297,8 +297,8 @@ func TestResizeBelowUsage(t *testing.T) {
 	})
 }
 
-// TestResizesWaitInOrder: of resizes that wait for the same room, that of the highest priority gets it, whichever asked
-// first, and at once.
+// TestResizesWaitInOrder: of resizes that wait for the same resources, the one of the highest priority gets them, in
+// any order of requests, and at once.
 func TestResizesWaitInOrder(t *testing.T) {
 	harness := newHarness(t)
 	harness.run()

@@ -67,7 +67,7 @@ func (t *workers) findStatic(p *corev1.Pod) *pod.Worker {
 	return t.byUID[t.static[p.Namespace+"/"+p.Name]]
 }
 
-// of returns the worker that looks after an object of the API, for a mirror pod that of its static pod; nil: there is
+// of returns the worker of an object of the API, for a mirror pod that of its static pod; nil: there is
 // none.
 func (t *workers) of(p *corev1.Pod) *pod.Worker {
 	if podinfo.Mirror(p) {

@@ -12,8 +12,8 @@
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<name>/     vol_data.json, published: of block volumes
 //
 // Invariants:
-//  1. A record is on the disk before a driver is asked to mount, and goes when it has unmounted: what a crash leaves is
-//     undone.
+//  1. A record is on the disk before a driver is asked to mount, and is removed when it has unmounted. So the leftovers
+//     of a crash are undone.
 //  2. A volume that is attached is in the node's volumesInUse, as the server has it, before it is mounted, and until it
 //     is unstaged.
 //  3. Calls about one volume do not overlap. A driver that hangs delays the pods with its volumes and no others.

@@ -91,7 +91,7 @@ func (m *Mounter) write(ctx context.Context, gone string) error {
 		return fmt.Errorf("read the node: %w", err)
 	}
 	if err := objects.writeNode(ctx, node, all, gone); err != nil {
-		return fmt.Errorf("write what drivers say into the node: %w", err)
+		return fmt.Errorf("write the drivers' data into the Node object: %w", err)
 	}
 	m.mu.Lock()
 	m.shown = node.UID

@@ -263,7 +263,7 @@ func TestNamespacesShareThePulls(t *testing.T) {
 	})
 }
 
-// FuzzCredentials: secrets are anybody's; what fits an image names the registry it is for.
+// FuzzCredentials: secrets are untrusted; a credential that matches an image names the image's registry.
 func FuzzCredentials(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"*.wild.org":{"username":"w"}}}`),
 		"nginx:1")

@@ -150,7 +150,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// TestLease: the lease is renewed at its interval, tried again after a second when that fails, made again when somebody
+// TestLease: the lease is renewed at its interval, tried again after a second when that fails, made again when a client
 // deletes it, and belongs to the Node object.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestLease(t *testing.T) {
 		if err := leases.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		after(11*time.Second, 0, "somebody deleted the lease")
+		after(11*time.Second, 0, "a client deleted the lease")
 		k.removed.Store(true)
 		after(time.Minute, time.Minute, "the node was removed from the cluster")
 		stop()

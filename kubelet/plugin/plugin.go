@@ -203,7 +203,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	defer cancel()
 	got, err := api.GetInfo(actx, &registration.InfoRequest{})
 	if err != nil {
-		return Info{}, nil, fmt.Errorf("ask what it is: %w", err)
+		return Info{}, nil, fmt.Errorf("get the plugin's info: %w", err)
 	}
 	info := Info{
 		Socket:   name,

@@ -271,7 +271,7 @@ func (d *decision) explain(name string) {
 	d.plan.wakeAt(until)
 }
 
-// watch looks after a running container: its probes, and whether it must end because of them or of a changed image.
+// watch handles a running container: its probes, and whether it must end because of them or of a changed image.
 func (d *decision) watch(
 	box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, kind podinfo.Kind,
 ) {

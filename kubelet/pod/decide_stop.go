@@ -135,7 +135,7 @@ func (d *decision) stopContainers(event string) {
 	d.lastProbes()
 }
 
-// endContainer begins the end of a container, or goes on with it.
+// endContainer begins or continues the end of a container.
 func (d *decision) endContainer(action Action) {
 	hook := action
 	hook.Op = OpPreStop

@@ -164,6 +164,6 @@ func (w *Worker) Leaving() <-chan struct{} { return w.eviction.leaving() }
 // shows.
 func (w *Worker) Left() bool { return w.eviction.hasLeft() }
 
-// Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It
+// Run manages the pod until nothing of it is left or ctx is done; containers keep running in the second case. It
 // reports whether nothing is left. Call it once.
 func (w *Worker) Run(ctx context.Context) (gone bool) { return w.loop.run(ctx) }

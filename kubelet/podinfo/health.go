@@ -72,8 +72,8 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text[:corev1.ResourceHealthMessageMaxLength-len(ellipsis)], "") + ellipsis
 }
 
-// MergeHealth returns a list of healths in which what is known now replaces what was reported earlier. What is no
-// longer known, as of devices that were given back when the container ended, is unchanged.
+// MergeHealth returns a list of healths in which what is known now replaces what was reported earlier. A health
+// that is no longer known is unchanged, as for devices that were released when the container ended.
 func MergeHealth(before []corev1.ResourceStatus, known ...corev1.ResourceStatus) []corev1.ResourceStatus {
 	if len(known) == 0 {
 		return before

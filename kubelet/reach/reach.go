@@ -212,7 +212,7 @@ func networkOf(info string) (string, error) {
 		} `json:"runtimeSpec"`
 	}
 	if err := json.Unmarshal([]byte(info), &said); err != nil {
-		return "", fmt.Errorf("what the container runtime says of the pod's sandbox: %w", err)
+		return "", fmt.Errorf("read the pod's sandbox from the container runtime: %w", err)
 	}
 	for _, ns := range said.RuntimeSpec.Linux.Namespaces {
 		if ns.Type == "network" && ns.Path != "" {

@@ -26,7 +26,7 @@ func (d Dir) Resolve(p string) string {
 	return p
 }
 
-// Rel is a path within the kubelet's directory, whichever of the two names p has; ok is false when it lies elsewhere.
+// Rel returns p relative to the kubelet's directory, by either of its names; ok is false if p is elsewhere.
 // standard reports whether p was below Standard.
 func (d Dir) Rel(p string) (rel string, standard, ok bool) {
 	p = filepath.Clean(p)

@@ -44,9 +44,9 @@ func (o owner) labels(more string) string {
 		o.name, o.namespace, o.pod, more)
 }
 
-// Cadvisor serves /metrics/cadvisor in Prometheus' text format: what the runtime's statistics have, finer than its
-// metrics, and then its metrics, which a runtime may lack. What cannot be read is missing, and container_scrape_error
-// is 1.
+// Cadvisor serves /metrics/cadvisor in Prometheus' text format: first the runtime's statistics, which are finer than
+// its metrics, then its metrics, which a runtime may lack. If something cannot be read, it is missing and
+// container_scrape_error is 1.
 func (s *Source) Cadvisor(w http.ResponseWriter, r *http.Request) {
 	out := &scrape{
 		boxes:      map[string]owner{},

@@ -27,7 +27,7 @@ const (
 )
 
 // Room counts the bytes of one container's environment, command, arguments and expanded paths. A string that
-// replaces an earlier one counts, too: what is counted is the work. It is for one goroutine.
+// replaces an earlier one counts, too, because the work is limited. It is for one goroutine.
 type Room struct{ limit, left int }
 
 // NewRoom returns the room of one container of the pod. The containers share the pod's.

@@ -57,7 +57,7 @@ func parseSubIDs(out string) (Range, error) {
 	}
 	f := strings.Fields(lines[0])
 	if len(f) != 4 {
-		return Range{}, fmt.Errorf("getsubids says %q, which has not four fields", lines[0])
+		return Range{}, fmt.Errorf("getsubids printed %q, which does not have four fields", lines[0])
 	}
 	first, err := strconv.ParseUint(f[2], 10, 32)
 	if err != nil {

@@ -183,7 +183,7 @@ func (d disk) holds(ctx context.Context) (string, error) {
 	case code == 2:
 		return "", nil
 	case code != 0:
-		return "", fmt.Errorf("blkid does not know what %s holds: exit code %d: %s", d.device, code, out)
+		return "", fmt.Errorf("blkid does not recognize the contents of %s: exit code %d: %s", d.device, code, out)
 	}
 	kind := ""
 	for line := range strings.Lines(out) {
@@ -196,7 +196,7 @@ func (d disk) holds(ctx context.Context) (string, error) {
 		}
 	}
 	if kind == "" {
-		return "", fmt.Errorf("blkid does not know what %s holds: %s", d.device, out)
+		return "", fmt.Errorf("blkid does not recognize the contents of %s: %s", d.device, out)
 	}
 	_, err = programsOf(kind)
 	return kind, err
@@ -300,8 +300,8 @@ func (d disk) grow(ctx context.Context, target string, size int64) error {
 }
 
 // growUnmounted grows a file system of the ext family before it is mounted: in a container the kernel may forbid it
-// later. It is checked first, as resize2fs asks for, which does nothing to one that another pod has mounted. What fails
-// here is tried and reported again once it is mounted.
+// later. It is checked first, as resize2fs requires; the check does nothing to one that another pod has mounted. A
+// failure here is retried and reported once it is mounted.
 func (d disk) growUnmounted(ctx context.Context, kind string) {
 	tools, err := programsOf(kind)
 	if err != nil || tools.growMounted {

@@ -157,7 +157,7 @@ func (w *payload) answer(ctx context.Context, c *certificate) error {
 	request, err := w.src.CertificateRequest(ctx, w.in.Pod, c.Request)
 	if apierrors.IsNotFound(err) {
 		c.Request = ""
-		c.NewKey = nil // somebody has deleted it: ask again
+		c.NewKey = nil // a client has deleted it: request again
 		return nil
 	}
 	if err != nil {
