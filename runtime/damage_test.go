@@ -40,7 +40,8 @@ func (n *node) wantAlive(id string) {
 	}
 }
 
-// TestDamagedRecordsCostNothing: what runs goes on, is shown as before, and the damage is said and kept.
+// TestDamagedRecordsCostNothing: running containers keep running and are listed as before; the damage is logged and
+// kept.
 func TestDamagedRecordsCostNothing(t *testing.T) {
 	node := newNode(t)
 	pod, id := node.run("lives")

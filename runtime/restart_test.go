@@ -140,7 +140,7 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 	}
 }
 
-// TestStartUnpacksTheBuiltinImage before anybody asks for it.
+// TestStartUnpacksTheBuiltinImage before a client asks for it.
 func TestStartUnpacksTheBuiltinImage(t *testing.T) {
 	n := newNode(t)
 	waittest.Until(t, "the built-in image's layer is there", func() bool {

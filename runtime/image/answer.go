@@ -18,8 +18,8 @@ import (
 	"keelson/lib/dial"
 )
 
-// answerError is an error of a request to a registry. Its text is ours: what was answered may be the page of a service
-// that the pod's owner cannot reach, and pods' events show errors. The cause is there for errors.Is and errors.As.
+// answerError is an error of a request to a registry. Its text has no part of the answer, which may be the page of a
+// service that the pod's owner cannot reach: pods' events show errors. The cause is there for errors.Is and errors.As.
 type answerError struct {
 	kind  error // ErrNotFound, ErrUnauthorized, ErrUnavailable, ErrInvalid or another of ours; may be nil
 	text  string

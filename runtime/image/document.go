@@ -119,7 +119,7 @@ type document struct {
 	Manifests     manifestList `json:"manifests"`
 
 	kind kindOf // kindManifest or kindIndex
-	// chosen: an index says that this manifest is for the node's platform. What its config says of the platform does
+	// chosen: an index says that this manifest is for the node's platform. The platform in its config does
 	// not matter then.
 	chosen bool
 }
@@ -190,7 +190,7 @@ func parseDocument(raw []byte, mediaType string) (*document, error) {
 }
 
 // kindBy returns what a document is: what it was announced as, else what it says, else what is in it. A document that
-// could be read in two ways is refused: who checks its signature or scans it might see another image than runs.
+// could be read in two ways is refused: a scanner or a check of its signature might see another image than runs.
 func (d *document) kindBy(mediaType string) (kindOf, error) {
 	announced := mediaKinds[mediaType]
 	said := mediaKinds[d.MediaType]
@@ -295,8 +295,8 @@ func (p *platform) String() string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "/")
 }
 
-// word returns the first 20 characters of a stranger's word, for an error; what is not a letter, a digit, "." or "_" is
-// left out.
+// word returns the first 20 characters of an untrusted word, for an error. Characters other than letters, digits, "."
+// and "_" are left out.
 func word(s string) string {
 	var out []byte
 	for i := 0; i < len(s) && len(out) < 20; i++ {

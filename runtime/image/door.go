@@ -26,7 +26,7 @@ const (
 )
 
 // connections are the HTTP connections to registries, in two pools that share nothing. So a connection that was allowed
-// because an image names its host serves no request that a stranger directs there.
+// because an image names its host serves no request that a registry's answer directs there.
 type connections struct {
 	home *http.Transport // to hosts that images or mirrors name
 	away *http.Transport // to hosts that registries name, by redirects and authentication realms

@@ -69,7 +69,7 @@ func (l *locks) await(file *os.File, how int) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%w: %s is held by %s for more than %s: let it go on, or end it", errLocked, file.Name(),
+			return fmt.Errorf("%w: %s is held by %s for more than %s: let it finish, or end it", errLocked, file.Name(),
 				holders(file.Name()), l.patience)
 		}
 		time.Sleep(pause)

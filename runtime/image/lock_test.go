@@ -54,8 +54,8 @@ func stoppedHolder(t *testing.T, s *Store, name string) *exec.Cmd {
 // impatient waits for locks as short as a test can bear.
 func impatient(c *Config) { c.lockPatience = 300 * time.Millisecond }
 
-// TestStoppedStrangerHoldsALock: who waits for a lock gets an error that names the process which holds it, and goes on
-// when that has ended.
+// TestStoppedStrangerHoldsALock: a caller that waits for a lock gets an error that names the process that holds it, and
+// continues when that has ended.
 func TestStoppedStrangerHoldsALock(t *testing.T) {
 	store := newStore(t, impatient)
 	holder := stoppedHolder(t, store, "busy.lock")

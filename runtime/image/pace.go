@@ -18,8 +18,8 @@ const (
 	minBytes = 240 << 10
 )
 
-// pace ends a transfer that is too slow. Only the time in which somebody waits for bytes counts: a full disk or a slow
-// unpacker is not the sender's fault.
+// pace ends a transfer that is too slow. Only the time in which the reader waits for bytes counts: a full disk or a
+// slow unpacker is not the sender's fault.
 type pace struct {
 	timer *time.Timer
 	end   func()        // ends the transfer

@@ -39,7 +39,7 @@ var narrow = map[string]string{
 	"arm64": "arm",
 }
 
-// newest is a variant that no processor has: what is not understood does not run.
+// newest is a variant that no processor has, so that images of an unknown variant do not run.
 const newest = 1 << 10
 
 // runsOn reports whether a node of linux/arch runs what is for the platform.

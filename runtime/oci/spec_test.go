@@ -572,7 +572,7 @@ func FuzzUser(f *testing.F) {
 	})
 }
 
-// FuzzSeccomp: a profile that somebody put on the node is a filter or refused.
+// FuzzSeccomp: a profile that a user put on the node is a filter or refused.
 func FuzzSeccomp(f *testing.F) {
 	f.Add([]byte(
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}`))

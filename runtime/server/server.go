@@ -13,7 +13,7 @@
 //	             pods, events                      what is known, and who learns of it
 //
 // Invariants:
-//  1. What a part needs is an argument of its constructor; arrows go down only, and no part knows this package.
+//  1. A part gets what it needs as arguments of its constructor; arrows go down only, and no part knows this package.
 //  2. The records of sandboxes and containers, and the order of their locks, are those of package pods. The supervisor
 //     knows which containers run. load compares the two at the start, before ready is called.
 //  3. A verb checks nothing that its part checks too. Errors have their gRPC codes from the part (package fault).

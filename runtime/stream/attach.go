@@ -16,7 +16,7 @@ import (
 )
 
 // Attach connects the streams of a running container until it ends, the client disconnects, or its input ends and the
-// container goes on without it.
+// container continues without it.
 func (e ends) Attach(
 	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool,
 	resize <-chan remotecommand.TerminalSize,

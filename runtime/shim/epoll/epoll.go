@@ -24,7 +24,7 @@ type Loop struct {
 	handlers map[int]func()
 }
 
-// New returns a loop whose handlers hold gate for reading: who takes it for writing finds none running.
+// New returns a loop whose handlers hold gate for reading: while it is held for writing, none runs.
 func New(gate *sync.RWMutex) (*Loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine is libcontainer with its state on disk: what a container has in the kernel besides its first process. It knows
-// containers by id alone; a namespace holder is unknown to it.
+// engine is libcontainer with its state on disk: it manages what a container has in the kernel besides its first
+// process. It knows containers by id only; a namespace holder is unknown to it.
 type engine struct {
 	dir string // one directory per container
 	log *log.Logger

@@ -9,7 +9,7 @@
 //  1. Both sides open the FIFOs for reading and writing: a container gets no EPIPE when the supervisor dies, and a new
 //     supervisor reads what is in the FIFOs.
 //  2. Output goes to the log first. A client that does not read is disconnected; it never blocks the container.
-//  3. What clients have not read yet is bounded, for each and for all together.
+//  3. Output that clients have not read yet is bounded, for each client and for all together.
 package streams
 
 import (
@@ -303,7 +303,7 @@ func (s *Streams) State() (State, bool) {
 	return State{In: s.in, Out: s.out, Pending: s.log.Pending()}, true
 }
 
-// Restore goes on with the streams that another program had.
+// Restore takes over the streams that another program had.
 func (s *Streams) Restore(state State) {
 	s.in = state.In
 	s.out = state.Out
