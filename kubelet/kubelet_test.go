@@ -384,7 +384,7 @@ func TestStatusOfAnOlderVersion(t *testing.T) {
 	})
 }
 
-// TestNodeStatusIsRepaired: what others write into that part of the node's status which is the kubelet's does not stay.
+// TestNodeStatusIsRepaired: the kubelet overwrites changes of other clients in its part of the node's status.
 func TestNodeStatusIsRepaired(t *testing.T) {
 	h := newHarness(t)
 	watches := countWatches(h, "nodes")

@@ -12,7 +12,7 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestNodeEvents: what happens to a node is recorded in the words of Kubernetes' kubelet, once.
+// TestNodeEvents: changes of a node are recorded once, with the messages of Kubernetes' kubelet.
 func TestNodeEvents(t *testing.T) {
 	harness := newHarness(t)
 	nodes := harness.api.CoreV1().Nodes()

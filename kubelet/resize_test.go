@@ -60,7 +60,7 @@ func TestResizeRefused(t *testing.T) {
 	}
 }
 
-// TestResizeDeferred: what other pods take up now may be free later.
+// TestResizeDeferred: a resize waits while other pods use the resources.
 func TestResizeDeferred(t *testing.T) {
 	harness := newHarness(t)
 	harness.run()

@@ -375,7 +375,7 @@ func TestDevicesOfContainers(t *testing.T) {
 	}
 }
 
-// TestTooManyNodes: what a plugin may say of NUMA nodes is bounded.
+// TestTooManyNodes: the NUMA nodes that a plugin may report are limited.
 func TestTooManyNodes(t *testing.T) {
 	near := func(n int) *pluginapi.TopologyInfo {
 		out := &pluginapi.TopologyInfo{}
@@ -414,7 +414,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestReplaced: of two plugins of a resource the one that came last is asked, and the end of the first is no news.
+// TestReplaced: the latest of two plugins of a resource is asked, and the end of the first has no effect.
 func TestReplaced(t *testing.T) {
 	n := newNode(t, t.TempDir(), time.Hour)
 	first := n.serve(&fake{}, "one.sock")

@@ -337,7 +337,7 @@ func TestOldDriver(t *testing.T) {
 	node.expectCalls("unprepare c")
 }
 
-// TestRefused: who may not have the devices does not get them, and no driver is asked.
+// TestRefused: a pod that may not have the devices does not get them, and no driver is asked.
 func TestRefused(t *testing.T) {
 	free := claimed("free", "x", "p")
 	free.Status.Allocation = nil
@@ -365,7 +365,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestDriverFailures: a driver that is not there or fails is asked again; what it may have begun is given back.
+// TestDriverFailures: a driver that is not there or fails is asked again; a claim that it may have begun is given back.
 func TestDriverFailures(t *testing.T) {
 	p := pod("p", "c")
 	node := newNode(t, claimed("c", "x", "p"))
@@ -460,7 +460,7 @@ func TestOtherDevices(t *testing.T) {
 	node.expectCalls("prepare c", "unprepare c", "prepare c")
 }
 
-// TestRegister: what is not a driver of devices is refused.
+// TestRegister: a plugin that is not a DRA driver is refused.
 func TestRegister(t *testing.T) {
 	node := newNode(t)
 	for _, tt := range []struct {

@@ -143,7 +143,7 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 	})
 }
 
-// TestHalfAReport: of a report that is refused nothing counts, neither what stands before the bad device nor that the
+// TestHalfAReport: no part of a refused report counts, neither the devices before the bad one nor that the
 // driver has reported.
 func TestHalfAReport(t *testing.T) {
 	manager := healthManager(new(atomic.Int32))
@@ -172,7 +172,7 @@ func TestHalfAReport(t *testing.T) {
 	}
 }
 
-// TestReportsOfAnEndedStream: what a driver promised for a day holds for 30 seconds once its stream has ended, however
+// TestReportsOfAnEndedStream: a report that is valid for a day holds for 30 seconds once its stream has ended, however
 // often the kubelet tries to open the next. While the stream is open, or a successor's is, it holds as long as the
 // driver said.
 func TestReportsOfAnEndedStream(t *testing.T) {

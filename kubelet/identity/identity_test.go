@@ -289,7 +289,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestAgain: what is there is used again, without a bootstrap token; without either the answer says what to do.
+// TestAgain: stored certificates are used again, without a bootstrap token; without either the error says what to do.
 func TestAgain(t *testing.T) {
 	signer := newSigner(t, time.Hour)
 	cfg := Config{

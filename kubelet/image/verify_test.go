@@ -30,7 +30,7 @@ import (
 type locked struct {
 	runtimeapi.ImageServiceClient
 	pulls *[]string
-	// crash ends a pull after the image has come and before anybody knows.
+	// crash ends a pull after the image is on the node and before that is recorded.
 	crash bool
 }
 
@@ -78,7 +78,7 @@ func try(t *testing.T, m *Manager, pod, image string, policy corev1.PullPolicy, 
 	return "pulled"
 }
 
-// TestCredentialsOfPresentImages: who may use an image that another pod's secret has pulled.
+// TestCredentialsOfPresentImages: a pod needs credentials of its own for an image that another pod's secret has pulled.
 func TestCredentialsOfPresentImages(t *testing.T) {
 	const private = "example.com/private/app:1"
 	owner := pullSecret("ta", "pull", "1", "good")

@@ -53,7 +53,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestWithHealth: what is known now replaces what was said, and the rest stays.
+// TestWithHealth: a new health replaces the earlier one, and the others stay.
 func TestWithHealth(t *testing.T) {
 	a := Health("a", nil)
 	b := Health("b", nil)

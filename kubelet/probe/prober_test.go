@@ -183,7 +183,7 @@ func TestExecExpandsVariables(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: what a container answers, in whatever way, is read and reported in part.
+// TestAnswersAreBounded: only a part of a container's answer is read and reported, for every kind of probe.
 func TestAnswersAreBounded(t *testing.T) {
 	rt := critest.NewFake()
 	rt.SetExec(func(*runtimeapi.ContainerConfig, []string) critest.ExecResult {

@@ -12,7 +12,7 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// TestRecords: what is saved is read, and no name leads elsewhere.
+// TestRecords: saved records can be read, and no name leads elsewhere.
 func TestRecords(t *testing.T) {
 	root := t.TempDir()
 	dir := records.Dir{Root: rootdir.Dir(root), Name: "kept", Limit: 100}

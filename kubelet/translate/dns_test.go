@@ -244,7 +244,7 @@ func TestHostDNS(t *testing.T) {
 	}
 }
 
-// TestParseResolvConf: what the resolver library makes of a file.
+// TestParseResolvConf: files are read as the resolver library reads them.
 func TestParseResolvConf(t *testing.T) {
 	for text, want := range map[string]string{
 		"# c\n; c\nnameserver 192.0.2.53\nsearch corp.example. other\noptions timeout:1\nbroken\n": "192.0.2.53 / corp.example other / timeout:1",

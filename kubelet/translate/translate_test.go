@@ -490,7 +490,7 @@ func TestHugePages(t *testing.T) {
 	}
 }
 
-// TestSandboxResources: what the pod says of itself counts, also where its containers say nothing.
+// TestSandboxResources: the pod's own resources count, also where its containers have none.
 func TestSandboxResources(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Resources: &corev1.ResourceRequirements{

@@ -68,7 +68,8 @@ func start(t *testing.T, dial dialer, hosts ...string) (tn *tunnel.Tunnel, serve
 	}
 }
 
-// TestServesThroughTheTunnel: what the server opens is accepted; when the connection ends another one is opened.
+// TestServesThroughTheTunnel: the server's connections are accepted; when the tunnel's connection ends, another is
+// opened.
 func TestServesThroughTheTunnel(t *testing.T) {
 	sessions := make(chan *mux.Session)
 	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -76,7 +76,7 @@ func victim(t *testing.T) (dir string, unchanged func()) {
 	}
 }
 
-// TestOwnershipIsGivenOnce: what is in an emptyDir is the pod's own after its start, whatever else changes.
+// TestOwnershipIsGivenOnce: the files of an emptyDir are the pod's own after its start, whatever else changes.
 func TestOwnershipIsGivenOnce(t *testing.T) {
 	needRoot(t)
 	o := &objects{maps: map[string]map[string]string{"cm": {"k": "1"}}}

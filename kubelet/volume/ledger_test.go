@@ -141,7 +141,7 @@ func TestVolumesThatMultiply(t *testing.T) {
 	}
 }
 
-// TestNumberOfVolumes: what a pod's volumes make besides files is bounded, too.
+// TestNumberOfVolumes: the numbers of a pod's volumes and subPaths are limited, too.
 func TestNumberOfVolumes(t *testing.T) {
 	m := manager(t, &objects{})
 	many := volumes()
