@@ -11,7 +11,7 @@ import (
 	"keelson/cri"
 )
 
-// TestExecOutputIsBounded: of a command that prints a lot, no more is kept than the caller asks for, and the
+// TestExecOutputIsBounded: no more of a command's output is kept than the caller asks for, and the
 // command ends as it would.
 func TestExecOutputIsBounded(t *testing.T) {
 	node := newNode(t)

@@ -61,7 +61,7 @@ func (n *node) status(id string) *runtimeapi.ContainerStatus {
 	return r.GetStatus()
 }
 
-// TestStartRemovesWhatACrashLeft and nothing else: what runs goes on.
+// TestStartRemovesWhatACrashLeft and nothing else: running containers keep running.
 func TestStartRemovesWhatACrashLeft(t *testing.T) {
 	node := newNode(t)
 	pod, id := node.run("lives")

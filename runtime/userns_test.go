@@ -413,7 +413,7 @@ func TestUserNamespaceUsers(t *testing.T) {
 	})
 }
 
-// TestUserNamespaceRefused: what cannot be, or would be no protection, does not start.
+// TestUserNamespaceRefused: a pod whose mapping is impossible, or would not protect the node, does not start.
 func TestUserNamespaceRefused(t *testing.T) {
 	node := newNode(t)
 	for name, change := range map[string]func(*runtimeapi.NamespaceOption){

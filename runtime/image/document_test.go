@@ -195,7 +195,7 @@ func TestRegistriesLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestErrorsRepeatNoAnswer: what a registry says in bodies, headers and redirects is in no error, but the status and
+// TestErrorsRepeatNoAnswer: no error contains a registry's bodies, headers or redirects, except the status and
 // why TLS failed are.
 func TestErrorsRepeatNoAnswer(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
@@ -295,7 +295,7 @@ func TestPlatformNames(t *testing.T) {
 	}
 }
 
-// TestConfigOfAnotherPlatform: what an index says of the platform counts, not the config inside.
+// TestConfigOfAnotherPlatform: the platform in an index counts, not the one in the config inside.
 func TestConfigOfAnotherPlatform(t *testing.T) {
 	for _, c := range []struct {
 		raw, arch string

@@ -198,7 +198,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// TestLayersOfFailedPulls: what a pull completed before it failed is collected when another image needs the space.
+// TestLayersOfFailedPulls: the complete layers of a failed pull are collected when another image needs the space.
 func TestLayersOfFailedPulls(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()

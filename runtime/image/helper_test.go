@@ -61,8 +61,8 @@ func alive(pid int) bool {
 	return err == nil
 }
 
-// TestPullByHelper: what a helper pulls is here, its errors are those of a pull without one, and it ends when it is
-// idle.
+// TestPullByHelper: an image that a helper pulled is in the store, its errors are those of a pull without one, and it
+// ends when it is idle.
 func TestPullByHelper(t *testing.T) {
 	host := newRegistry(t)
 	img := newImage(t, layerTar(t, file("a", "1")), bigLayer(t, 300_000))

@@ -223,7 +223,7 @@ func TestMediaTypes(t *testing.T) {
 	}
 }
 
-// TestFirstOfEqualsIsChosen: of several manifests that match, the first is pulled.
+// TestFirstOfEqualsIsChosen: if several manifests match, the first one is pulled.
 func TestFirstOfEqualsIsChosen(t *testing.T) {
 	reg := blobs{}
 	on := as("platform", map[string]any{"os": "linux", "architecture": runtime.GOARCH})

@@ -138,7 +138,7 @@ func TestCollectionWaitsForNoPull(t *testing.T) {
 	}
 }
 
-// TestWorkOfTheDead: what a work needs stays for as long as its process lives, and what it made goes with it.
+// TestWorkOfTheDead: the layers that a work needs, and its files, stay only while its process lives.
 func TestWorkOfTheDead(t *testing.T) {
 	store := newStore(t)
 	chain := func(i int) string { return fmt.Sprintf("sha256:%064d", i) }
