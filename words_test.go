@@ -62,7 +62,6 @@ var unswept = []string{
 	"docs/guides/...",
 	"network/...",
 	"proxy/...",
-	"scheduler/...",
 	"test/...",
 	"timeline/...",
 }

@@ -23,7 +23,7 @@ func read(t *testing.T, body string) *Configuration {
 	return c
 }
 
-// TestWrong: each thing that is wrong is told with its line and field. The body begins in line 3.
+// TestWrong: each error is reported with its line and field. The body begins in line 3.
 func TestWrong(t *testing.T) {
 	for _, tt := range []struct{ name, body, want string }{
 		{"unknown field", "parallelism: 3\nnoSuch: 1\n", "f:4: noSuch: unknown field"},
@@ -232,7 +232,7 @@ func at(p Profile, point framework.Point) string {
 	return strings.Join(out, " ")
 }
 
-// TestProfiles: plugins of a point are those of multiPoint that the point names anew, then the others of multiPoint,
+// TestProfiles: plugins of a point are those of multiPoint that the point also names, then the others of multiPoint,
 // then its own.
 func TestProfiles(t *testing.T) {
 	all := at(Default().Profiles[0], framework.AtFilter)
@@ -249,7 +249,7 @@ func TestProfiles(t *testing.T) {
 	}{
 		{"multiPoint", few, framework.AtScore, "NodeResourcesFit ImageLocality=7 Mine=2"},
 		{
-			"weight anew, and first", few + "    score: {enabled: [{name: Mine, weight: 9}]}\n", framework.AtScore,
+			"another weight, and first", few + "    score: {enabled: [{name: Mine, weight: 9}]}\n", framework.AtScore,
 			"Mine=9 NodeResourcesFit ImageLocality=7",
 		},
 		{
@@ -316,7 +316,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestExtenders: what an extender manages alone no plugin counts, in any profile; what is not safe is told.
+// TestExtenders: no plugin of any profile counts what an extender manages alone; unsafe settings are reported.
 func TestExtenders(t *testing.T) {
 	configuration := read(t, "extenders:\n- urlPrefix: https://x\n  enableHTTPS: true\n  managedResources: [{name: "+
 		"x.io/gpu, "+

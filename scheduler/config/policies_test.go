@@ -10,7 +10,7 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// TestPolicies: policies of the file reach the plugin, which every profile has; what is wrong in them is told with the
+// TestPolicies: policies of the file reach the plugin, which every profile has; errors in them are reported with the
 // file's line, the field, and line:column of the expression.
 func TestPolicies(t *testing.T) {
 	const at = "profiles:\n- pluginConfig:\n  - name: CELPolicy\n    args:\n"

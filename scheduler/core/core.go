@@ -5,7 +5,7 @@
 // (which schedules) and whatif (which simulates) are built on it.
 //
 // It has no client and no clock, and no goroutine of it outlives a call: the same state, pods and seed give the same
-// decisions. What a plugin writes to the API server it writes by the Handle and the Shared parts that the caller makes.
+// decisions. Plugins write to the API server only through the Handle and the Shared parts that the caller makes.
 // A Core is not safe for concurrent use; its Cache and Groups are.
 //
 //	core.go       Core: New makes the profiles; Try decides about a pod; Assume and Forget

@@ -79,7 +79,7 @@ func TestPreBind(t *testing.T) {
 	}
 }
 
-// TestAnswerLost: the devices of a claim that was written without an answer are nobody else's before the cache tells of
+// TestAnswerLost: the devices of a claim that was written without an answer stay reserved until the cache reports
 // them, those of one that was not written are free, and the reservation is taken back.
 func TestAnswerLost(t *testing.T) {
 	for _, tt := range []struct {
@@ -136,7 +136,7 @@ func TestGone(t *testing.T) {
 		{"there", func(*corev1.Pod) {}, 0},
 		{"deleted", nil, 1},
 		{"going", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, 1},
-		{"made anew", func(p *corev1.Pod) { p.UID = "another" }, 1},
+		{"recreated", func(p *corev1.Pod) { p.UID = "another" }, 1},
 	} {
 		world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 		world.Add(schedtest.Node("a"))
@@ -158,9 +158,9 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestWrittenBeforeTold: what a binding has written counts although the claim's first delivery is still under way, and
-// goes with the claim.
-func TestWrittenBeforeTold(t *testing.T) {
+// TestWrittenBeforeDelivered: what a binding has written counts although the claim's first delivery is still under way,
+// and goes with the claim.
+func TestWrittenBeforeDelivered(t *testing.T) {
 	world := newWorld(t)
 	first := claim("c", exactly("r", "gpu", 1))
 	written := having(claim("c", exactly("r", "gpu", 1)), "a", "d")
@@ -182,9 +182,9 @@ func TestWrittenBeforeTold(t *testing.T) {
 	world.known.RecordWritten(written)
 	kept("written", 1)
 	world.known.ClaimChanged(nil, first)
-	kept("told of the first", 1)
+	kept("the first was delivered", 1)
 	world.known.ClaimChanged(first, written)
-	kept("told", 1)
+	kept("the written one was delivered", 1)
 	if err := store.Delete(written); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestMeanwhile(t *testing.T) {
 			"claim default/c got deleted in the meantime",
 		},
 		{
-			"made anew", func(c *resourcev1.ResourceClaim) { c.UID = "another" },
+			"recreated", func(c *resourcev1.ResourceClaim) { c.UID = "another" },
 			"claim default/c got deleted in the meantime",
 		},
 	} {
@@ -383,7 +383,7 @@ func TestHints(t *testing.T) {
 		{"its own's allocation", claim("c"), mine, true},
 		{"its own, otherwise", mine, mine, false},
 		{
-			"its own, made anew", &resourcev1.ResourceClaim{
+			"its own, recreated", &resourcev1.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "former"},
 			}, claim("c"), true,
 		},

@@ -450,7 +450,7 @@ func TestChoices(t *testing.T) {
 			"b", "r=b/d r=b/e", "",
 		},
 		{
-			"one beside an allocated one", []any{slice("a", device("d")), slice("b", device("e")), having(claim("d"),
+			"one with an allocated one", []any{slice("a", device("d")), slice("b", device("e")), having(claim("d"),
 				"b", "x"), claim("c", exactly("r", "gpu", 1))}, []string{"c", "d"}, "b", "r=b/e", "",
 		},
 		{
@@ -651,7 +651,7 @@ func TestNeverTwice(t *testing.T) {
 	}
 }
 
-// TestBounded: a search that would take for ever ends, says so, and leaves the other nodes their time.
+// TestBounded: a search that would take forever ends with a message, and leaves the other nodes their time.
 func TestBounded(t *testing.T) {
 	world := newWorld(t)
 	world.plugin.Filter = 2 * time.Second

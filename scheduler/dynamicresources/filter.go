@@ -27,7 +27,7 @@ var (
 	notOnNode      = refuse("resourceclaim not available on the node")
 	cannotAllocate = refuse("cannot allocate all claims")
 	timedOut       = refuse("timed out trying to allocate devices")
-	searching      = refuse("the search for devices takes long and goes on beside other pods")
+	searching      = refuse("the search for devices takes long and continues while other pods are scheduled")
 )
 
 // minSearch: with less time left, no search is started.

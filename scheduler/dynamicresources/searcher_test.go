@@ -46,7 +46,7 @@ func withLane(t *testing.T, objs ...any) (*world, <-chan types.UID) {
 func (w *world) searched(woken <-chan types.UID) {
 	w.t.Helper()
 	if a := w.Try(schedtest.Pod("p", using("c"))); a.Chosen != nil ||
-		!strings.Contains(a.Message(), "goes on beside other pods") {
+		!strings.Contains(a.Message(), "continues while other pods are scheduled") {
 		w.t.Fatalf("got %v, %s", a.Chosen, a.Message())
 	}
 	if got := <-woken; got != "pod-default-p" {
@@ -54,7 +54,7 @@ func (w *world) searched(woken <-chan types.UID) {
 	}
 }
 
-// TestLane: what the lane found is taken by the next attempt if it is still so, and searched anew if not.
+// TestLane: the next attempt uses what the lane found if it still holds; if not, the lane searches again.
 func TestLane(t *testing.T) {
 	world, woken := withLane(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")), slice("b"))
 	world.Add(schedtest.Node("a"), schedtest.Node("b"))
@@ -79,7 +79,7 @@ func TestLane(t *testing.T) {
 	}
 }
 
-// TestLaneIsBounded: the lane knows of so many pods, and tells the others when there is room.
+// TestLaneIsBounded: the lane holds a limited number of pods, and notifies the others when there is room.
 func TestLaneIsBounded(t *testing.T) {
 	world := newWorld(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")))
 	world.Add(schedtest.Node("a"))
@@ -106,13 +106,13 @@ func TestLaneIsBounded(t *testing.T) {
 	uid, _ := searcher.next()
 	q := searcher.start(uid)
 	searcher.finish(uid, q.run(t.Context()))
-	if attempt = world.Try(schedtest.Pod("late", using("c"))); !strings.Contains(attempt.Message(), "goes on") ||
+	if attempt = world.Try(schedtest.Pod("late", using("c"))); !strings.Contains(attempt.Message(), "continues") ||
 		len(searcher.requests) != maxRequests {
 		t.Errorf("there is room: %s; %d pods", attempt.Message(), len(searcher.requests))
 	}
 }
 
-// TestLaneWithSharedCounters: that the same devices are free is not enough where devices of a pool share something.
+// TestLaneWithSharedCounters: it is not enough that the same devices are free where devices of a pool share counters.
 func TestLaneWithSharedCounters(t *testing.T) {
 	w := newWorld(t)
 	w.known.ClaimChanged(nil, having(claim("early"), "a", "0"))
@@ -120,10 +120,10 @@ func TestLaneWithSharedCounters(t *testing.T) {
 	found := []resourcev1.AllocationResult{*having(claim("c"), "a", "d").Status.Allocation}
 	w.known.ClaimChanged(nil, having(claim("elsewhere"), "b", "x"))
 	if !w.known.view().stillFree(found, then) {
-		t.Error("another pool's device was taken: it is searched anew")
+		t.Error("another pool's device was taken: the search starts over")
 	}
 	w.known.ClaimChanged(nil, having(claim("near"), "a", "x"))
 	if w.known.view().stillFree(found, then) {
-		t.Error("another device of the pool was taken: it is believed")
+		t.Error("another device of the pool was taken: the result is still used")
 	}
 }

@@ -62,7 +62,7 @@ func TestDistanceEqualsExplain(t *testing.T) {
 		}
 	}
 	if near < 20 || far < 20 {
-		t.Errorf("of %d ranked nodes %d are near and %d far: too few of a kind to tell", ranked, near, far)
+		t.Errorf("of %d ranked nodes %d are near and %d far: too few of a kind to compare", ranked, near, far)
 	}
 	if d := Decision(attempt, 1, 0); len(d.Refusals) != maxVerdicts || d.Refusals[0].Shortage == "" ||
 		d.Refusals[maxVerdicts-1].Shortage == "" {

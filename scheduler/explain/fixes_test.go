@@ -44,17 +44,17 @@ func (w *world) try() (fit, fixes []string) {
 }
 
 var (
-	requestWords  = regexp.MustCompile(`^(\S+) request <= (\S+)$`)
-	noneWords     = regexp.MustCompile(`^(\S+) is not requested$`)
-	skewWords     = regexp.MustCompile(`^maxSkew of (\S+) >= (\d+)$`)
-	fitsIfWords   = regexp.MustCompile(`^fits on (\S+) if (.+)$`)
-	goneWords     = regexp.MustCompile(`^fits on (\S+) when pod (\S+) is gone$`)
-	besideWords   = regexp.MustCompile(`^fits on (\S+) when a pod with (.+) runs there$`)
-	tolerateWords = regexp.MustCompile(`^add toleration (.+)$`)
-	uncordonWords = regexp.MustCompile(`^uncordon (\S+)$`)
-	labelWords    = regexp.MustCompile(`^label (\S+) with (.+?)(?: and remove label (.+) from (\S+))?$`)
-	unlabelWords  = regexp.MustCompile(`^remove label (.+) from (\S+)$`)
-	addNodeWords  = regexp.MustCompile(`^add a node named (\S+)$`)
+	requestWords   = regexp.MustCompile(`^(\S+) request <= (\S+)$`)
+	noneWords      = regexp.MustCompile(`^(\S+) is not requested$`)
+	skewWords      = regexp.MustCompile(`^maxSkew of (\S+) >= (\d+)$`)
+	fitsIfWords    = regexp.MustCompile(`^fits on (\S+) if (.+)$`)
+	goneWords      = regexp.MustCompile(`^fits on (\S+) when pod (\S+) is gone$`)
+	companionWords = regexp.MustCompile(`^fits on (\S+) when a pod with (.+) runs there$`)
+	tolerateWords  = regexp.MustCompile(`^add toleration (.+)$`)
+	uncordonWords  = regexp.MustCompile(`^uncordon (\S+)$`)
+	labelWords     = regexp.MustCompile(`^label (\S+) with (.+?)(?: and remove label (.+) from (\S+))?$`)
+	unlabelWords   = regexp.MustCompile(`^remove label (.+) from (\S+)$`)
+	addNodeWords   = regexp.MustCompile(`^add a node named (\S+)$`)
 )
 
 // do carries out one step of a fix.
@@ -62,8 +62,8 @@ func (w *world) do(step string) error {
 	switch {
 	case goneWords.MatchString(step):
 		delete(w.pods, goneWords.FindStringSubmatch(step)[2])
-	case besideWords.MatchString(step):
-		m := besideWords.FindStringSubmatch(step)
+	case companionWords.MatchString(step):
+		m := companionWords.FindStringSubmatch(step)
 		p := schedtest.Pod("companion", schedtest.On(m[1]), schedtest.Requests("0", "0"))
 		p.Labels = pairs(m[2])
 		w.pods["default/companion"] = p
@@ -103,7 +103,7 @@ func (w *world) do(step string) error {
 		maps.Copy(n.Labels, w.pod.Spec.NodeSelector)
 		w.nodes[name] = n
 	default:
-		return fmt.Errorf("nobody can do %q", step)
+		return fmt.Errorf("no step for %q", step)
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (w *world) change(condition string) error {
 		}
 		return err
 	default:
-		return fmt.Errorf("nobody can do %q", condition)
+		return fmt.Errorf("no step for %q", condition)
 	}
 	return nil
 }
@@ -319,9 +319,9 @@ func TestFixesHelp(t *testing.T) {
 			return
 		}
 		for _, fix := range fixes {
-			mended := world.clone()
+			changed := world.clone()
 			for step := range strings.SplitSeq(fix, "; then: ") {
-				if err := mended.do(step); err != nil {
+				if err := changed.do(step); err != nil {
 					t.Fatal(err)
 				}
 				done[strings.Fields(step)[0]]++
@@ -330,9 +330,9 @@ func TestFixesHelp(t *testing.T) {
 				len(world.pod.Spec.TopologySpreadConstraints) > 0) {
 				continue // the new node has no such neighbors
 			}
-			got, still := mended.try()
+			got, still := changed.try()
 			if name := namedNode.FindString(fix); len(got) == 0 || name != "" && !slices.Contains(got, name) {
-				t.Fatalf("after %q the pod fits on %v, and is told %q", fix, got, still)
+				t.Fatalf("after %q the pod fits on %v, and its fixes are %q", fix, got, still)
 			}
 		}
 	})

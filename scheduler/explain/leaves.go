@@ -80,7 +80,7 @@ func covers(p *state.PodInfo, missing []plugins.Shortage) bool {
 	return true
 }
 
-// comesBack reports whether a pod is made anew on the same node when it leaves.
+// comesBack reports whether a pod that leaves is recreated on the same node.
 func comesBack(p *state.PodInfo) bool {
 	owner := metav1.GetControllerOfNoCopy(p.Pod)
 	return owner != nil && (owner.Kind == "DaemonSet" || owner.Kind == "Node")

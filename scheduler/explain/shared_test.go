@@ -24,8 +24,8 @@ func ofJob(p *corev1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "x", Controller: new(true)}}
 }
 
-// TestSharedRefusals: what pods that fit nowhere are told is the same whether it is shared with the pods before them,
-// while nodes and pods change, or found out for each.
+// TestSharedRefusals: pods that fit nowhere get the same decision whether it is shared with the pods before them,
+// while nodes and pods change, or made for each.
 func TestSharedRefusals(t *testing.T) {
 	engine := func() *core.Engine {
 		return core.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
@@ -66,16 +66,16 @@ func TestSharedRefusals(t *testing.T) {
 			}
 			info := state.NewPodInfo(schedtest.Pod(fmt.Sprint("p", step), rapid.SampledFrom(shapes).Draw(t, "shape")))
 			a := kept.Decide(info, harness.Cache.Refresh(), nil)
-			got := told(a)
-			if diff := cmp.Diff(told(engine().Decide(info, harness.Cache.Refresh(), nil)), got); diff != "" {
+			got := decisionOf(a)
+			if diff := cmp.Diff(decisionOf(engine().Decide(info, harness.Cache.Refresh(), nil)), got); diff != "" {
 				t.Fatalf("step %d: (-found out +shared):\n%s", step, diff)
 			}
 		}
 	})
 }
 
-// told is an attempt's decision, without times.
-func told(a *framework.Attempt) *decisions.Attempt {
+// decisionOf is an attempt's decision, without times.
+func decisionOf(a *framework.Attempt) *decisions.Attempt {
 	d := explain.Decision(a, 1, 0)
 	d.ExtensionPoints = nil
 	if a.Chosen != nil { // the order among equal nodes is random

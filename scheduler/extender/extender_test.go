@@ -299,7 +299,7 @@ func TestPrioritize(t *testing.T) {
 	}
 }
 
-// TestHangs: no more than the time-out is waited, and for a while nobody asks again.
+// TestHangs: a call waits no longer than the time-out, and for a while no other call is made.
 func TestHangs(t *testing.T) {
 	release := make(chan struct{})
 	var calls atomic.Int32
@@ -336,7 +336,7 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestStatus: what is no answer is told, and nobody is led elsewhere.
+// TestStatus: a response that is not an answer is reported, and redirects are not followed.
 func TestStatus(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/filter" {

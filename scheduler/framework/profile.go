@@ -67,7 +67,7 @@ type Profile struct {
 	Points map[Point][]Weighted
 	// PercentageOfNodesToScore: see FeasibleNodesToFind; 0: it depends on the size of the cluster.
 	PercentageOfNodesToScore int32
-	// Observe gets the durations of plugins in some attempts; nil: nobody does.
+	// Observe receives the durations of plugins in some attempts; nil: they are not measured.
 	Observe Observe
 }
 

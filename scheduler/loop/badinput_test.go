@@ -19,7 +19,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestBadInput: pods that no API server of today accepts, or that ask for what cannot be, are told so in their
+// TestBadInput: pods that no API server of today accepts, or that ask for the impossible, get the reason in their
 // condition, and a pod of lower priority is bound meanwhile.
 func TestBadInput(t *testing.T) {
 	strange := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -125,7 +125,7 @@ func TestBadInput(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// As old objects are: on a node, with rules that nobody reads. It keeps nobody away.
+		// As old objects are: on a node, with rules that nothing reads. It repels no pod.
 		if err := cluster.Tracker().Add(
 			schedtest.Pod("old", schedtest.On("node-1"), schedtest.With(tests["affinity"].change))); err != nil {
 			t.Fatal(err)
@@ -170,11 +170,12 @@ func (v *vanish) PreBind(ctx context.Context, _ *framework.CycleState, pod *stat
 		return nil
 	}
 	err := v.c.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{})
-	time.Sleep(time.Second) // in the test's time: until all have heard of it
+	time.Sleep(time.Second) // in the test's time: until all watchers have seen it
 	return err
 }
 
-// TestNodeVanishes: a pod is not bound to a node that went meanwhile; it is told, and finds another.
+// TestNodeVanishes: a pod is not bound to a node that was deleted meanwhile; its condition says so, and it finds
+// another.
 func TestNodeVanishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vanish{}

@@ -60,7 +60,7 @@ func TestDevices(t *testing.T) {
 		had.Status.ReservedFor[0].Name != "one" || len(had.Finalizers) != 1 {
 		t.Fatalf("the first one's claim: %+v %v", had, err)
 	}
-	second := cluster.eventually("two", func(p *corev1.Pod) bool { // the pod may be heard of before its claim
+	second := cluster.eventually("two", func(p *corev1.Pod) bool { // the scheduler may see the pod before its claim
 		s := scheduledCondition(p)
 		return s != nil && strings.Contains(s.Message, "1 cannot allocate all claims")
 	})
@@ -102,7 +102,7 @@ func TestGeneratedClaims(t *testing.T) {
 	}
 }
 
-// TestNoDevices: on a server without the kinds other pods are scheduled, and one with claims is told.
+// TestNoDevices: on a server without the kinds other pods are scheduled, and one with claims gets the reason.
 func TestNoDevices(t *testing.T) {
 	cluster := start(t, schedtest.Node("a"))
 	name := "c"
@@ -117,12 +117,12 @@ func TestNoDevices(t *testing.T) {
 	cluster.eventually("plain", bound)
 	p := cluster.eventually("p", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	if got := scheduledCondition(p).Message; !strings.Contains(got, "the API server has no resource claims") {
-		t.Errorf("it is told %q", got)
+		t.Errorf("the condition says %q", got)
 	}
 }
 
-// TestHardSearch: a claim whose search would take an hour is searched for beside the loop. No other pod waits, and
-// neither does the end.
+// TestHardSearch: a claim whose search would take an hour is searched for outside the loop. No other pod waits, and
+// neither does the scheduler's end.
 func TestHardSearch(t *testing.T) {
 	node := "a"
 	claim := "hard"
@@ -178,12 +178,12 @@ func TestHardSearch(t *testing.T) {
 		cluster.eventually("p", func(p *corev1.Pod) bool {
 			s := scheduledCondition(p)
 			return s != nil &&
-				strings.Contains(s.Message, "1 the search for devices takes long and goes on beside other pods")
+				strings.Contains(s.Message, "1 the search for devices takes long and continues while other pods are scheduled")
 		})
 	}
 }
 
-// TestGangSharesADevice: the pods of a gang have one claim, which nobody has allocated. All of them are bound at once.
+// TestGangSharesADevice: the pods of a gang have one claim, which is not allocated. All of them are bound at once.
 func TestGangSharesADevice(t *testing.T) {
 	node := "a"
 	shared := "shared"

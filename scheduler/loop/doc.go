@@ -10,7 +10,8 @@
 //	scheduler.go  the scheduling loop pops a pod
 //	attempt.go    the scheduling cycle: core.Core decides on a snapshot, a pure function; Reserve and Permit follow. A
 //	              pod that fits nowhere goes to PostFilter (preemption), then back to the queue
-//	attempt.go    the binding cycle, beside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded set
+//	attempt.go    the binding cycle, outside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded
+//	set
 //	              of writers does it, or a goroutine of the pod's own where it may take minutes
 //	report.go     what users see: events, the condition PodScheduled, the nominated node
 //

@@ -172,8 +172,8 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 	}
 }
 
-// TestExtenderRefuses: a pod that an extender refused waits for any change, for nobody knows what its extender looks
-// at.
+// TestExtenderRefuses: a pod that an extender refused waits for any change: the scheduler cannot know what its extender
+// looks at.
 func TestExtenderRefuses(t *testing.T) {
 	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": schedtest.RefuseNodes(map[string]string{"node-1": "no license"}),
@@ -296,7 +296,7 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileVictimsAreChosen: a pod that goes while an extender chooses whom it may preempt drives nobody away,
+// TestDeletedWhileVictimsAreChosen: a pod that is deleted while an extender chooses its victims preempts no pod,
 // and keeps no room.
 func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 	var c *cluster
@@ -310,7 +310,7 @@ func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 			}
 			c.remove("high")
 			c.add(schedtest.Pod("probe", schedtest.Requests("1", "")))
-			c.eventually("probe", bound) // so the scheduler has heard of both
+			c.eventually("probe", bound) // so the scheduler has seen both
 			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
 		},
 	})
@@ -358,7 +358,7 @@ func (u *undecidedPlugin) Filter(*state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// TestUndecided: a plugin that could not decide has the attempt given up, told as an error, and made again.
+// TestUndecided: where a plugin could not decide, the attempt ends, is reported as an error, and is retried.
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &undecidedPlugin{}

@@ -50,15 +50,15 @@ func made(p *framework.Plugin) framework.Factory {
 	return func(any, *framework.Handle) (*framework.Plugin, error) { return p, nil }
 }
 
-// everywhereFirst has the plugin asked first where only one is listened to.
+// everywhereFirst has the plugin called first where only one plugin's answer counts.
 const everywhereFirst = "profiles: [{plugins: {multiPoint: {enabled: [{name: Everywhere}]}, postFilter: {enabled: " +
 	"[{name: Everywhere}]}, bind: {enabled: [{name: Everywhere}]}}}]"
 
-// everywhere is a plugin at each extension point. It notes in the attempt's state where it has been, and tells once the
-// pod is bound.
+// everywhere is a plugin at each extension point. It notes in the attempt's state where it has been, and records it
+// once the pod is bound.
 type everywhere struct {
 	mu    sync.Mutex
-	tells []string
+	paths []string
 }
 
 var been = framework.NewKey[[]string]("been")
@@ -124,7 +124,7 @@ func (*everywhere) Reserve(_ context.Context, c *framework.CycleState, _ *state.
 
 func (e *everywhere) Unreserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) {
 	visit(c, "Unreserve")
-	e.tell(c)
+	e.record(c)
 }
 
 func (*everywhere) Permit(
@@ -148,7 +148,7 @@ func (*everywhere) Bind(_ context.Context, c *framework.CycleState, _ *state.Pod
 
 func (e *everywhere) PostBind(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) {
 	visit(c, "PostBind")
-	e.tell(c)
+	e.record(c)
 }
 
 func (*everywhere) PostFilter(_ context.Context, a *framework.Attempt) (node, message string) {
@@ -157,11 +157,11 @@ func (*everywhere) PostFilter(_ context.Context, a *framework.Attempt) (node, me
 	return "", strings.Join(path, " ")
 }
 
-func (e *everywhere) tell(c *framework.CycleState) {
+func (e *everywhere) record(c *framework.CycleState) {
 	path, _ := been.Read(c)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tells = append(e.tells, strings.Join(path, " "))
+	e.paths = append(e.paths, strings.Join(path, " "))
 }
 
 // TestExtensionPoints: a plugin is called at each extension point, in order, and has its state of the attempt at all of
@@ -186,8 +186,8 @@ func TestExtensionPoints(t *testing.T) {
 		way := "PreFilter" + filters + " PreScore Score Normalize Reserve Permit PreBind Bind "
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if want := []string{way + "PostBind", way + "Unreserve"}; !slices.Equal(p.tells[:2], want) {
-			t.Errorf("got  %q\nwant %q", p.tells, want)
+		if want := []string{way + "PostBind", way + "Unreserve"}; !slices.Equal(p.paths[:2], want) {
+			t.Errorf("got  %q\nwant %q", p.paths, want)
 		}
 		big := cluster.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 		if got := scheduledCondition(big).Message; !strings.Contains(got, "PreFilter Filter PostFilter") {
@@ -222,8 +222,8 @@ func (h *holds) Permit(
 	return nil, time.Minute
 }
 
-// TestWaitingPodsHoldNobodyUp: many pods wait in Permit; the next is bound at once, those that are allowed are too.
-func TestWaitingPodsHoldNobodyUp(t *testing.T) {
+// TestWaitingPodsBlockNoOther: many pods wait in Permit; the next is bound at once, those that are allowed are too.
+func TestWaitingPodsBlockNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holds{}
 		objs := []runtime.Object{}

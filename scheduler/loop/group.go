@@ -22,7 +22,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// groupAttempt is one attempt to schedule the pods of a pod group together. core.Group places them. What is here waits
+// groupAttempt is one attempt to schedule the pods of a pod group together. core.Group places them. groupAttempt waits
 // on Permit, starts the binding cycles, and reports.
 type groupAttempt struct {
 	*core.Group // nil: there are no members

@@ -47,7 +47,7 @@ func (c *cluster) countBound(prefix string) int {
 	return n
 }
 
-// allDecisions are all that were told.
+// allDecisions are all decisions that were reported.
 func (c *cluster) allDecisions() []*decisions.Attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,19 +132,19 @@ func TestGangAllOrNothing(t *testing.T) {
 			said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
 			t.Errorf("pods say %v", said)
 		}
-		told := map[string]int{}
+		texts := map[string]int{}
 		for _, d := range cluster.allDecisions() {
-			told[d.Node+"|"+d.PodGroup]++
+			texts[d.Node+"|"+d.PodGroup]++
 		}
 		const fits = "|g: 2 of 3 pods fit, 3 must; this one would go to n1; nearest of the others: g-"
-		for said, n := range told {
+		for said, n := range texts {
 			if said != "|g: 2 of 3 pods fit, 3 must" &&
 				(!strings.HasPrefix(said, fits) || !strings.HasSuffix(said, " fits on n1 if cpu request <= 1")) {
 				t.Errorf("%d decisions say %q", n, said)
 			}
 		}
-		if len(told) < 2 {
-			t.Errorf("decisions say %v", told)
+		if len(texts) < 2 {
+			t.Errorf("decisions say %v", texts)
 		}
 		// A plain pod has the room that they do not take.
 		cluster.add(schedtest.Pod("plain", schedtest.Requests("500m", "")))
@@ -228,7 +228,7 @@ func TestGangComesLate(t *testing.T) {
 	})
 }
 
-// TestLowerMinCount: a group that did not fit as it was is tried again when less is wanted of it.
+// TestLowerMinCount: a group that did not fit is tried again when its minCount is lowered.
 func TestLowerMinCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startGroups(t, append(schedtest.Members("g", 6, "1"), schedtest.Gang("g", 5), schedtest.Node("n1"))...)
@@ -306,7 +306,7 @@ func (d *deletes) Reserve(_ context.Context, _ *framework.CycleState, pod *state
 	if pod.Pod.Name == d.when {
 		d.when = ""
 		(*d.c).remove(d.what)
-		time.Sleep(time.Second) // until the scheduler has heard of it
+		time.Sleep(time.Second) // until the scheduler has seen it
 	}
 	return nil
 }
@@ -364,9 +364,9 @@ func TestKilledBetweenBindings(t *testing.T) {
 	})
 }
 
-// TestLargeGangStarvesNobody: a gang of a thousand that cannot fit is tried again and again, and plain pods get their
+// TestLargeGangStarvesNoPod: a gang of a thousand that cannot fit is tried again and again, and plain pods get their
 // nodes.
-func TestLargeGangStarvesNobody(t *testing.T) {
+func TestLargeGangStarvesNoPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objs := append(schedtest.Members("huge", 1000, "1"), schedtest.Gang("huge", 400))
 		for i := range 100 {

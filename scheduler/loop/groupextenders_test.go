@@ -163,7 +163,7 @@ func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 		schedtest.Node("n2"))...)
 	first := <-thinks
 	goOn <- struct{}{}
-	if second := <-thinks; first == second { // the first has a node of its own by now, but nobody sees that
+	if second := <-thinks; first == second { // the first has a node of its own by now, but no call sees that
 		t.Errorf("asked about %s twice", first)
 	}
 	for i := range 2 {

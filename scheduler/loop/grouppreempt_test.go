@@ -81,7 +81,7 @@ func TestGangPreempts(t *testing.T) {
 			"False Unschedulable: minCount (3) cannot be satisfied: 0 scheduled, 2 remaining, pod group preemption: " +
 				"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining",
 		},
-		"nobody is less important": {
+		"no pod is less important": {
 			2, schedtest.Members("g", 2, "3", high),
 			[]runtime.Object{low("a", "n1", "3", high), low("d", "n2", "3", high)},
 			0,
@@ -128,7 +128,7 @@ func TestGangPreempts(t *testing.T) {
 	}
 }
 
-// TestGangWaitsForVictims: while its victims leave, nobody takes their room and nobody else has to go.
+// TestGangWaitsForVictims: while its victims leave, no pod takes their room and no other pod is preempted.
 func TestGangWaitsForVictims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objs []runtime.Object

@@ -17,7 +17,7 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-// counted are the values of all series with the least of labels that tells them apart; of histograms, how often
+// counted are the values of all series with the fewest labels that distinguish them; of histograms, how often
 // something was observed.
 func counted(t *testing.T, metrics *loop.Metrics) map[string]float64 {
 	t.Helper()
@@ -43,7 +43,7 @@ func counted(t *testing.T, metrics *loop.Metrics) map[string]float64 {
 	return out
 }
 
-// TestMetrics: kube-scheduler's series tell what became of each pod and where it waits.
+// TestMetrics: kube-scheduler's series show what became of each pod and where it waits.
 // The big pod is not tried again when the room is free that the failed binding took: it is too small.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

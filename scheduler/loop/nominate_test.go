@@ -73,7 +73,7 @@ func (c *cluster) tried(when, name string, want int, node string) {
 	}
 }
 
-// TestWaitsForItsLastVictim: a nominated pod is not tried again while it has no room, and drives nobody else away.
+// TestWaitsForItsLastVictim: a nominated pod is not tried again while it has no room, and preempts no other pod.
 func TestWaitsForItsLastVictim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"))
@@ -173,8 +173,8 @@ func (a *amidst) Reserve(_ context.Context, _ *framework.CycleState, p *state.Po
 	return nil
 }
 
-// TestRoomOfATriedGroup: a pod leaves while a pod group that cannot be placed has the room beside it. Who needs both is
-// told, and nobody else.
+// TestRoomOfATriedGroup: a pod leaves while a pod group that cannot be placed has the rest of the room. Only a pod that
+// needs both rooms is tried again.
 func TestRoomOfATriedGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		during := &amidst{pod: "g-0"}

@@ -119,8 +119,9 @@ func TestPolicyChangesWakePods(t *testing.T) {
 	})
 }
 
-// TestPoliciesHearOfNodes: what a filter reads of a node wakes the pods that it refused; a heartbeat does not.
-func TestPoliciesHearOfNodes(t *testing.T) {
+// TestPoliciesSeeNodeChanges: a change of what a filter reads of a node wakes the pods that it refused; a heartbeat
+// does not.
+func TestPoliciesSeeNodeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dyn := policyServer(policyObject("rack", 1,
 			"node.annotations['rack'] == 'r1' && node.status.conditions.exists(c, c.type == 'Quiet')", ""))

@@ -26,7 +26,7 @@ type profile struct {
 // profile returns the profile of a pod; nil: the pod names another scheduler.
 func (s *Scheduler) profile(pod *corev1.Pod) *profile { return s.profiles[pod.Spec.SchedulerName] }
 
-// newCore makes the deciding part. What its plugins write goes through the writers and events of s.
+// newCore makes the deciding part. Its plugins write through the writers and events of s.
 func (s *Scheduler) newCore() (*core.Core, error) {
 	cfg := s.source.CoreConfig(s.cfg.Configuration, s.cfg.Plugins, s.cfg.Gates.GenericWorkload, s.cfg.Parallelism)
 	s.waitingPods = cfg.Handle.Waiting

@@ -166,7 +166,7 @@ func TestSaysWhyNotAndTriesAgain(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileItWaitsForItsVolume: the pod's claim never gets a volume; whoever deletes the pod ends the wait,
+// TestDeletedWhileItWaitsForItsVolume: the pod's claim never gets a volume; deleting the pod ends the wait,
 // silently.
 func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestPreemptsAndSaysSo(t *testing.T) {
 			`"reason":"PreemptionByScheduler"`)
 	}
 	if !patched {
-		t.Error("the victim was not told: no DisruptionTarget condition")
+		t.Error("the victim has no condition DisruptionTarget")
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// changes are the handlers of what happens in the cluster: they write it into the cache, and tell the queue.
+// changes are the handlers of what happens in the cluster: they write it into the cache, and notify the queue.
 func (s *Scheduler) changes() source.Changes {
 	return source.Changes{
 		Namespaces: source.Handlers[corev1.Namespace]{Set: s.setNamespace, Gone: s.dropNamespace},

@@ -40,7 +40,7 @@ func passes(err error) bool {
 }
 
 // Bind sends the pod's UID, so that a new pod of the same name is not bound. A binding that took effect although its
-// answer was lost is refused the second time, like one that another scheduler made: the pod's event tells them apart.
+// answer was lost is refused the second time, like one that another scheduler made: the pod's event shows which it was.
 func (b *DefaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	p := pod.Pod
 	binding := &corev1.Binding{

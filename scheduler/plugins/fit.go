@@ -221,7 +221,7 @@ func (p NodeResourcesFit) distance(
 	return distanceOf(appendShortages(four[:0], p.requestsOn(n, p.requests(pod)), n))
 }
 
-// distanceOf also tells whether the pod would fit if it asked for less.
+// distanceOf also reports whether the pod would fit if it asked for less.
 func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 	fixable = len(missing) > 0
 	for _, s := range missing {
@@ -353,8 +353,8 @@ func (p NodeResourcesFit) events() []framework.ClusterEventWithHint {
 }
 
 // isSchedulableAfterPodDelete is the QueueingHint for resources that a pod has freed. They help if the pod fits now
-// beside the nominated pods of its priority or higher. They also help if preemption has become possible: the pod that
-// left could not be preempted, since its priority was not lower.
+// together with the nominated pods of its priority or higher. They also help if preemption has become possible: the pod
+// that left could not be preempted, since its priority was not lower.
 func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, event *framework.Event) bool {
 	if event.OldPod == nil || event.NodeView == nil {
 		return event.OldPod != nil

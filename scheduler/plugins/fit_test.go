@@ -88,13 +88,13 @@ func TestFreedRoom(t *testing.T) {
 			stay: []*corev1.Pod{pod("a", "1", 0), pod("b", "1", 7)},
 		},
 		{
-			name: "it drives nobody away",
+			name: "it preempts no pod",
 			pod:  never,
 			left: pod("x", "2", 5),
 			stay: []*corev1.Pod{pod("a", "2", 0)},
 		},
 		{
-			name:    "nobody knows the room",
+			name:    "the room is unknown",
 			pod:     pod("p", "9", 0),
 			left:    pod("x", "1", 0),
 			unknown: true,

@@ -62,7 +62,7 @@ func (f *interPodFilter) Explain(
 	return short, hint, far
 }
 
-// explainAffinity tells which pods are missing near the node, or which label. The hint is a pod that all terms select.
+// explainAffinity reports which pods or which label the node lacks. The hint is a pod that all terms select.
 func (f *interPodFilter) explainAffinity(info *state.NodeInfo) (short, hint string) {
 	for i := range f.affinity {
 		t := &f.affinity[i]

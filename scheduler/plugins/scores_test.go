@@ -185,7 +185,7 @@ func TestScores(t *testing.T) {
 			[]int64{100, 28, 0},
 		},
 		{
-			"nobody cares",
+			"no pod has a preference",
 			plugins.InterPodAffinity{HardWeight: 1},
 			with(zones, there("p", "n1", isApp)), pod(isApp),
 			nil,

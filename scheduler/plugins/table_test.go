@@ -168,7 +168,7 @@ func TestConfiguredFilters(t *testing.T) {
 			[]string{"n2"},
 		},
 		{
-			"default constraints, of nobody", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(),
+			"default constraints, of no owner", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(),
 			[]string{"n1", "n2"},
 		},
 		{

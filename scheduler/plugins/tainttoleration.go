@@ -68,7 +68,7 @@ func (t taintFilter) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // explainTaints names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes
-// itself sets and removes. The taint of a cordoned node, which NodeUnschedulable tells, is named only if there is no
+// itself sets and removes. The taint of a cordoned node, which NodeUnschedulable reports, is named only if there is no
 // other.
 func explainTaints(
 	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,

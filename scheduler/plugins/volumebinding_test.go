@@ -177,7 +177,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 }
 
 // TestVolumeBindingReserves: what one pod is about to get, no other gets, and pods that share a claim stay together.
-// TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there for ever.
+// TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there forever.
 func TestLocalVolumesFit(t *testing.T) {
 	s, _ := storageOf(t, lateClass("standard", localvolume.Provisioner), lateClaim("data", "standard"))
 	nodeFilter, st := (&VolumeBinding{Storage: s}).PreFilter(nil, podWith("p", "data"), nil)

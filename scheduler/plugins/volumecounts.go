@@ -32,8 +32,8 @@ type volumeCounts struct {
 	named map[string][]int32
 	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again:
 	// everything is to be counted.
-	claims, heard, nodes map[string]bool
-	again                bool
+	claims, volumeNames, nodes map[string]bool
+	again                      bool
 }
 
 const unlimited = math.MaxInt32
@@ -49,7 +49,7 @@ func (c *volumeCounts) onChange(o any) {
 		c.claims[claimKey(claim)] = true
 	} else if v, ok := client.Delivered[*corev1.PersistentVolume](o); ok {
 		if len(c.named[v.Name]) > 0 {
-			c.heard[v.Name] = true
+			c.volumeNames[v.Name] = true
 		}
 	} else if n, ok := client.Delivered[*storagev1.CSINode](o); ok {
 		c.nodes[n.Name] = true
@@ -83,7 +83,7 @@ func (c *volumeCounts) refresh(
 		c.where = map[csiVolume][]int32{}
 		c.named = map[string][]int32{}
 		c.claims = map[string]bool{}
-		c.heard = map[string]bool{}
+		c.volumeNames = map[string]bool{}
 		c.nodes = map[string]bool{}
 	}
 	c.forgetChanged()
@@ -134,7 +134,7 @@ func (c *volumeCounts) forgetChanged() {
 			forget(node)
 		}
 	}
-	for name := range c.heard {
+	for name := range c.volumeNames {
 		for _, place := range c.named[name] {
 			c.versions[place] = 0
 		}
@@ -142,7 +142,7 @@ func (c *volumeCounts) forgetChanged() {
 	}
 	clear(c.nodes)
 	clear(c.claims)
-	clear(c.heard)
+	clear(c.volumeNames)
 }
 
 // count counts the volumes of a node again.
@@ -166,7 +166,7 @@ func (c *volumeCounts) count(storage *Storage, place int32) {
 		}
 		c.volumes[place] = now
 	}
-	c.attached[place] = storage.attachedBeside(info.Name, now, name)
+	c.attached[place] = storage.attachedWithoutPod(info.Name, now, name)
 	for driver, free := range c.free {
 		free[place] = c.room(storage, int(place), driver)
 	}
@@ -185,9 +185,9 @@ func (s *Storage) ofPods(pods []*state.PodInfo, named func(volume string)) (out 
 	return inOrder(out)
 }
 
-// attachedBeside are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods: of
-// pods that have just gone, or attached by hand. named is as of attached.
-func (s *Storage) attachedBeside(node string, ofPods []csiVolume, named func(volume string)) (out []csiVolume) {
+// attachedWithoutPod are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods:
+// of pods that have just gone, or attached by hand. named is as of attached.
+func (s *Storage) attachedWithoutPod(node string, ofPods []csiVolume, named func(volume string)) (out []csiVolume) {
 	all, err := s.attachments.ByIndex(attachmentsByNode, node)
 	if err != nil {
 		return nil // there is this index

@@ -145,7 +145,7 @@ func (f withinLimits) Filter(info *state.NodeInfo) *framework.Status {
 	for _, v := range there {
 		used[v.driver]++
 	}
-	for _, v := range f.storage.attachedBeside(info.Name, there, nil) {
+	for _, v := range f.storage.attachedWithoutPod(info.Name, there, nil) {
 		used[v.driver]++
 	}
 	for v := range f.wanted {
@@ -204,7 +204,7 @@ func usesClaim(pod *state.PodInfo, claim *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(pod.Uses, state.ClaimUse(claim.Namespace, claim.Name))
 }
 
-// attachesMore tells of a change of storage whether a driver has come to a node or can attach more there, or what
+// attachesMore reports whether, by a change of storage, a driver has come to a node or can attach more there, or what
 // decides about drivers has changed.
 func attachesMore(e *framework.Event) bool {
 	old, _ := e.OldObject.(*storagev1.CSINode)

@@ -123,14 +123,14 @@ func crowded(images int) *state.NodeInfo {
 }
 
 // TestCostLimits: an evaluation that costs too much refuses its node; once an attempt has cost too much the other nodes
-// are refused unasked, and the next attempt begins anew.
+// are refused without an evaluation, and the next attempt starts over.
 func TestCostLimits(t *testing.T) {
 	p := made(t,
 		&Spec{Filters: []Filter{
 			{Expression: "node.status.images.all(a, node.status.images.all(b, a.sizeBytes + b.sizeBytes >= 0))"},
 		}})
-	told := make(chan string, 9)
-	p.OnError = func(m string) { told <- m }
+	reported := make(chan string, 9)
+	p.OnError = func(m string) { reported <- m }
 	costly := crowded(5000)
 	cheap := crowded(1)
 	const spent = "node(s) refused by policy p: the policies cost more than the 500000 that they may in one attempt"
@@ -160,9 +160,9 @@ func TestCostLimits(t *testing.T) {
 			t.Errorf("after that: %v", st)
 		}
 	}
-	if m := <-told; m != "spec.filters[0]: costs more than the 20000 that it may (pod shop/pod, node n1)" ||
-		len(told) > 0 {
-		t.Errorf("told %q, and %d more", m, len(told))
+	if m := <-reported; m != "spec.filters[0]: costs more than the 20000 that it may (pod shop/pod, node n1)" ||
+		len(reported) > 0 {
+		t.Errorf("reported %q, and %d more", m, len(reported))
 	}
 }
 
@@ -269,7 +269,7 @@ func TestAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyReasons: however many things go wrong, few texts are told.
+// TestManyReasons: however many things go wrong, few texts are reported.
 func TestManyReasons(t *testing.T) {
 	p := made(t, &Spec{Filters: []Filter{{Expression: "node.labels[node.name] == ''"}}})
 	j, _ := judge(t, aPod("pod", "1", "1Gi"), p)

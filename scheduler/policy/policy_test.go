@@ -164,7 +164,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestWrong: what cannot be compiled is told with field, line and column.
+// TestWrong: what cannot be compiled is reported with field, line and column.
 func TestWrong(t *testing.T) {
 	filter := func(e string) Spec { return Spec{Filters: []Filter{{Expression: e}}} }
 	for _, tt := range []struct {
@@ -267,16 +267,16 @@ func TestAbout(t *testing.T) {
 		}
 	}
 	p := made(t, &Spec{Match: "pod.labels['x'] == ''", Filters: []Filter{{Expression: "true"}}})
-	var told string
-	p.OnError = func(m string) { told += m }
+	var reported string
+	p.OnError = func(m string) { reported += m }
 	for range 2 {
 		if _, st := judge(t, aPod("pod", "1", "1Gi"), p); st == nil ||
 			st.Error() != "policy p: match cannot be evaluated: no such key: x" {
 			t.Errorf("match that fails: %v", st)
 		}
 	}
-	if want := "spec.match: no such key: x (pod shop/pod)"; told != want {
-		t.Errorf("told %q, want %q once", told, want)
+	if want := "spec.match: no such key: x (pod shop/pod)"; reported != want {
+		t.Errorf("reported %q, want %q once", reported, want)
 	}
 }
 
@@ -348,8 +348,8 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// TestMessages: message is for all; an expression over the pod alone goes before it; one that reads the node is told
-// for that node.
+// TestMessages: message is for all; an expression over the pod alone goes before it; one that reads the node is
+// reported for that node.
 func TestMessages(t *testing.T) {
 	for _, tt := range []struct {
 		filter        Filter

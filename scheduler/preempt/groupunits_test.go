@@ -62,7 +62,7 @@ func grouped(
 		}
 		harness.Add(o)
 	}
-	var told []string
+	var preempted []string
 	return harness, preempt.New(preempt.Config{
 		Client:                      client.Plain(clienttest.New(pods...)),
 		MinCandidateNodesPercentage: 100,
@@ -73,9 +73,9 @@ func grouped(
 		Budgets:                     func() []*policyv1.PodDisruptionBudget { return budgets },
 		Later:                       func(ctx context.Context, job func(context.Context)) { job(ctx) },
 		RecordPreempted: func(victim, _ *corev1.Pod, node string, _ bool) {
-			told = append(told, victim.Name+" on "+node)
+			preempted = append(preempted, victim.Name+" on "+node)
 		},
-	}), &told
+	}), &preempted
 }
 
 // leaves says who leaves, and from where.
@@ -196,15 +196,15 @@ func TestVictimsOfGroups(t *testing.T) {
 			"0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",
 		},
 	} {
-		h, p, told := grouped(t, tt.budgets, tt.objs...)
+		h, p, preempted := grouped(t, tt.budgets, tt.objs...)
 		a := h.Try(tt.pod)
 		node, why := p.PostFilter(t.Context(), a)
 		got := strings.TrimPrefix(why, "preemption: ")
 		if node != "" {
 			got = fmt.Sprintf("%s: %s; %d reprieved, %d violations", node, leaves(a.Preemption),
 				a.Preemption.Reprieved, a.Preemption.PDBViolations)
-			slices.Sort(*told)
-			if events := strings.Join(*told, ", "); events != leaves(a.Preemption) {
+			slices.Sort(*preempted)
+			if events := strings.Join(*preempted, ", "); events != leaves(a.Preemption) {
 				t.Errorf("%s: events %s, want of %s", tt.what, events, leaves(a.Preemption))
 			}
 		}
@@ -229,7 +229,7 @@ func TestGroupsAreNotRemembered(t *testing.T) {
 	}
 }
 
-// TestGroupsTooFarApart: groups that are spread over very many nodes are not weighed for ever.
+// TestGroupsTooFarApart: groups that are spread over very many nodes are not weighed forever.
 func TestGroupsTooFarApart(t *testing.T) {
 	const nodes = 300
 	objs := []any{podGroup("w", true, 0)}

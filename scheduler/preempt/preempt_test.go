@@ -113,7 +113,7 @@ func TestChoose(t *testing.T) {
 			high("2"), "n1: b",
 		},
 		{
-			"nobody is less important",
+			"no pod is less important",
 			[]any{n1, low("a", "n1", 100, "4")},
 			nil, high("1"),
 			"0/1 nodes are available: 1 No preemption victims found for incoming pod.",
@@ -186,7 +186,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestPluginTellsVictimsAndWaits(t *testing.T) {
+func TestPluginNotifiesVictimsAndWaits(t *testing.T) {
 	victim := low("a", "n1", 0, "4")
 	cs := clienttest.New(victim)
 	var jobs []func(context.Context)
@@ -205,7 +205,7 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 		found != "preemption: found a potential placement for pod on node n1, preempting 1 victims" {
 		t.Fatalf("node %q with %d jobs, %q; want n1 with 1 and its victims", node, len(jobs), found)
 	}
-	// Tried again before the victims are told: nothing more happens.
+	// Tried again before the victims' status is written: nothing more happens.
 	attempt := harness.Try(high)
 	attempt.NominatedBefore = "n1"
 	if node, _ := plugin.PostFilter(t.Context(), attempt); node != "n1" || len(jobs) != 1 {
@@ -292,7 +292,7 @@ func TestCachedVictims(t *testing.T) {
 		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))
 		node, got := preemptFor(t, harness, plugin, pod)
 		harness.Cache.RemovePod(pod.UID)
-		for _, v := range got { // as it was before
+		for _, v := range got { // restore them
 			harness.Add(low(v, node, 0, "900m", since(int64(i%5))))
 		}
 		a := harness.Try(pod)
@@ -361,7 +361,7 @@ func TestCachedBudgets(t *testing.T) {
 	}
 }
 
-// TestEvictions: a preemptor waits until its victims are told and gone.
+// TestEvictions: a preemptor waits until its victims are notified and gone.
 func TestEvictions(t *testing.T) {
 	victim := low("a", "n1", 0, "4")
 	cs := clienttest.New(victim)
@@ -385,15 +385,15 @@ func TestEvictions(t *testing.T) {
 	}
 	jobs[0](t.Context())
 	if !evictions.Pending(high.UID) || ended != 0 {
-		t.Error("it waits no more while a victim is still to be told")
+		t.Error("it waits no more while a victim is still to be notified")
 	}
 	jobs[1](t.Context())
 	if !evictions.Pending(high.UID) || ended != 1 {
-		t.Errorf("it waits no more while a victim is there, or heard %d times that all are told, want once", ended)
+		t.Errorf("it waits no more while a victim is there, or EvictionsDone was called %d times, want once", ended)
 	}
 	evictions.VictimGone(victim.UID)
 	if evictions.Pending(high.UID) {
-		t.Error("it waits for a victim that is gone, or was when it was told")
+		t.Error("it waits for a victim that is gone, or was gone when it was notified")
 	}
 	evictions.VictimGone(victim.UID)
 	evictions.Forget(high.UID)

@@ -204,7 +204,7 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	old := it.Pod.Pod
 	switch it.where {
 	case inFlight, inBinding:
-		// The attempt goes on with the pod as it was.
+		// The attempt goes on with the previous pod.
 		if it.update = info; podUpdated(old, pod) {
 			q.recordEventLocked(framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod})
 		}

@@ -170,7 +170,7 @@ func TestUnschedulableIsFlushedAfterFiveMinutes(t *testing.T) {
 		}
 		synctest.Wait() // the timer calls Entered after it has released the lock
 		if want := (enteredLog{"a PodAdd", "a UnschedulableTimeout"}); !slices.Equal(log, want) {
-			t.Errorf("told %q, want %q", log, want)
+			t.Errorf("entered %q, want %q", log, want)
 		}
 		q.Unschedulable(it, []string{"Fit"})
 		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})

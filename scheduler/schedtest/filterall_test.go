@@ -127,8 +127,8 @@ func largest(totals []int64) (at []int32) {
 	return at
 }
 
-// TestBestFollowsChanges: where all nodes fit and nothing but what is on them tells them apart, the engine looks only
-// at nodes that have changed since the last pod that was alike. It decides as one does that looks at all.
+// TestBestFollowsChanges: where all nodes fit and they differ only in what is on them, the engine looks only
+// at nodes that have changed since the last pod that was alike. It decides like an engine that looks at all nodes.
 func TestBestFollowsChanges(t *testing.T) {
 	engine := func() *core.Engine {
 		return core.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)

@@ -21,10 +21,10 @@ func TestNominatedNodeFirst(t *testing.T) {
 		what      string
 		nominated string // the node
 		objs      []any
-		beside    *corev1.Pod // that is nominated to the same node
+		other     *corev1.Pod // that is nominated to the same node
 		want      string
 	}{
-		{"nobody nominated it", "", nil, nil, "free"},
+		{"it is not nominated", "", nil, nil, "free"},
 		{"it fits, and scores less", "busy", nil, nil, "busy"},
 		{
 			"the node is full", "busy",
@@ -55,8 +55,8 @@ func TestNominatedNodeFirst(t *testing.T) {
 				if tt.nominated != "" {
 					harness.Cache.Nominate(state.NewPodInfo(pod), tt.nominated)
 				}
-				if tt.beside != nil {
-					harness.Cache.Nominate(state.NewPodInfo(tt.beside), tt.nominated)
+				if tt.other != nil {
+					harness.Cache.Nominate(state.NewPodInfo(tt.other), tt.nominated)
 				}
 				a := harness.Try(pod)
 				if a.Chosen == nil || a.Chosen.Name != tt.want {

@@ -62,7 +62,7 @@ func (g *PodGroup) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// DisruptionModeAll tells whether the group's pods leave together or not at all.
+// DisruptionModeAll reports whether the group's pods leave together or not at all.
 func (g *PodGroup) DisruptionModeAll() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }

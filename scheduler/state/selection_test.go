@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestChoose: nodes are asked once until a label or a taint of one changes, and what is counted beside a choice follows
+// TestChoose: nodes are asked once until a label or a taint of one changes, and what is counted with a choice follows
 // the pods.
 func TestChoose(t *testing.T) {
 	cache := NewCache()

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestNobodyIsNotEverybody: a term without a label selector counts nobody, also where one whose selector is empty was
+// TestNilSelectorCountsNoPod: a term without a label selector counts no pod, also where one whose selector is empty was
 // counted before. Both selectors are written as nothing.
-func TestNobodyIsNotEverybody(t *testing.T) {
+func TestNilSelectorCountsNoPod(t *testing.T) {
 	c := NewCache()
 	c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}})
 	c.SetPod(&corev1.Pod{

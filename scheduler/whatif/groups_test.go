@@ -104,7 +104,7 @@ func TestWhatIfGroups(t *testing.T) {
 				"pending -> n2", 1,
 		},
 		{
-			"it makes room for all or for nobody", "", append(schedtest.Members("g", 3, "3", high), schedtest.Important(schedtest.Gang("g", 3), 100),
+			"it makes room for all or for none", "", append(schedtest.Members("g", 3, "3", high), schedtest.Important(schedtest.Gang("g", 3), 100),
 				n1, n2, low("cheap", "n1", "2", ofSet)),
 			"", 0,
 		},

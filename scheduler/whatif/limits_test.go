@@ -135,7 +135,7 @@ func TestWhatIfLetsIn(t *testing.T) {
 }
 
 // TestWhatIfPreempts: a DaemonSet's pod that has to go comes again to its node and no other; a profile without
-// preemption drives nobody away.
+// preemption preempts no pod.
 func TestWhatIfPreempts(t *testing.T) {
 	daemon := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: new(true)}}

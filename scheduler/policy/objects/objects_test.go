@@ -160,7 +160,7 @@ func (w *world) says(name string) string {
 	return fmt.Sprintf("%s: %s; %s: %s; %d", r.Reason, r.Message, d.Reason, d.Message, s.Effective.Generation)
 }
 
-// refuses tells why the policies in effect refuse a node without labels; empty: they let in.
+// refuses returns why the policies in effect refuse a node without labels; empty: they accept it.
 func (w *world) refuses() string {
 	j, st := policy.NewEvaluation(w.set.All(), "default-scheduler", state.NewPodInfo(schedtest.Pod("p")),
 		&state.Snapshot{})
@@ -180,7 +180,7 @@ func (w *world) want(what, got, want string) {
 	}
 }
 
-// TestLife: a policy comes with its definition, is changed, broken, mended and gone; a restart changes nothing.
+// TestLife: a policy comes with its definition, is changed, broken, repaired and gone; a restart changes nothing.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{FakeDynamicClient: server(), t: t}
@@ -197,16 +197,16 @@ func TestLife(t *testing.T) {
 			"'nod' (in container ''); generation 1 stays in effect"
 		w.want("broken", w.refuses(), "node(s) refused by policy a: does not satisfy node.name != 'n'")
 		w.want("status", w.says("a"), "Invalid: "+broken+"; AsExpected: ; 1")
-		w.want("told", strings.Join(w.wrong, "|"), broken)
+		w.want("reported", strings.Join(w.wrong, "|"), broken)
 
 		stop()
 		w.set.Use(nil)
 		stop = w.follow()
 		w.want("after a restart", w.refuses(), "node(s) refused by policy a: does not satisfy node.name != 'n'")
-		w.want("told once", fmt.Sprint(len(w.wrong)), "1")
+		w.want("reported once", fmt.Sprint(len(w.wrong)), "1")
 
 		w.put(policy.Resource, filtering("a", 3, "node.labels['none'] == ''"))
-		w.want("mended", w.refuses(), "node(s) refused by policy a: filters[0] cannot be evaluated: no such key: none")
+		w.want("repaired", w.refuses(), "node(s) refused by policy a: filters[0] cannot be evaluated: no such key: none")
 		synctest.Wait()
 		w.want("trouble", w.says("a"), "InEffect: generation 3 is in effect; EvaluationFailed: spec.filters[0]: no "+
 			"such key: none (pod default/p, node n); 3")
@@ -294,7 +294,7 @@ func TestCheck(t *testing.T) {
 		{"new", wrong, nil, want},
 		{"right", filtering("p", 1, "true"), nil, ""},
 		{"changed", wrong, filtering("p", 1, "true"), want},
-		{"mended", filtering("p", 1, "true"), wrong, ""},
+		{"repaired", filtering("p", 1, "true"), wrong, ""},
 		{"wrong before", labelled, wrong, ""},
 	} {
 		got := ""

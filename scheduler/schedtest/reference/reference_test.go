@@ -27,7 +27,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// usualSeeds run where nobody asks for more: some seconds of one core.
+// usualSeeds run where SCHEDULER_SEEDS is not set: some seconds of one core.
 const usualSeeds = 300
 
 // seeds are those that SCHEDULER_SEEDS asks for: 123-123, 1001-11000, or how many.
@@ -275,7 +275,7 @@ func (b *both) place(pod *corev1.Pod) error {
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName = attempt.Chosen.Name
 	b.plain.Pods = append(b.plain.Pods, bound)
-	if len(b.plain.Pods)%2 == 0 { // some bindings are heard of at once, the others never
+	if len(b.plain.Pods)%2 == 0 { // some bindings are seen at once, the others never
 		b.real.Add(bound)
 	}
 	return b.bind(choices)
