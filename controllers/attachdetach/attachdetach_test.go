@@ -126,7 +126,7 @@ func (w *world) node(name string, edit func(*corev1.Node)) {
 	w.settle()
 }
 
-// state is what the cluster says: attachments by node, and what nodes are told.
+// state is what the cluster says: attachments by node, and what nodes' status reports.
 func (w *world) state() string {
 	w.t.Helper()
 	all, err := w.StorageV1().VolumeAttachments().List(w.t.Context(), metav1.ListOptions{})

@@ -161,10 +161,10 @@ func TestDecide(t *testing.T) {
 		"no node, used it": {
 			nodeView{known: true, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s",
 		},
-		"no node, nobody knows": {
+		"no node, use unknown": {
 			nodeView{have: []attachment{idleFor(time.Minute)}}, "report h1, again 5m0s",
 		},
-		"no node, nobody knows, for long": {
+		"no node, use unknown, for long": {
 			nodeView{have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout",
 		},
 		"node attaches by itself": {

@@ -53,7 +53,7 @@ func TestSigned(t *testing.T) {
 	sig := got[signatureKey+"abcdef"]
 	again, err := signed(got, []*corev1.Secret{token("abcdef", secret, "", nil), token("future", secret, "", nil)}, now)
 	if err != nil || again[signatureKey+"abcdef"] != sig {
-		t.Errorf("a second pass signs anew: %v %v", again, err)
+		t.Errorf("a second pass signs again: %v %v", again, err)
 	}
 	if none, err := signed(map[string]string{"x": "y"}, nil, now); none != nil || err != nil {
 		t.Errorf("without a kubeconfig: %v %v", none, err)

@@ -187,12 +187,12 @@ func TestLife(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		if _, err := cluster.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "stranger",
 			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("a request that nobody decided in a day: %v", err)
+			t.Errorf("a request that was not decided in a day: %v", err)
 		}
 	})
 }
 
-// TestSigners: a signer without an authority signs nothing, and nobody signs for longer than the configured life.
+// TestSigners: a signer without an authority signs nothing, and none signs for longer than the configured life.
 func TestSigners(t *testing.T) {
 	ca, err := pki.Open(t.TempDir(), "ca")
 	if err != nil {

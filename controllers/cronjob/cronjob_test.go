@@ -30,7 +30,7 @@ func stored(name, schedule, zone string, f ...func(*batchv1.CronJob)) *batchv1.C
 	return cj
 }
 
-// finish makes each job complete as soon as it is created, and tells which there were.
+// finish makes each job complete as soon as it is created, and returns the times for which they were started.
 func finish(c *controllertest.Cluster) *[]string {
 	var started []string
 	c.Fake.PrependReactor("create", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -88,7 +88,7 @@ func TestYear(t *testing.T) {
 	}
 }
 
-// TestBad: what cannot be used is told once, and nothing is tried again.
+// TestBad: an unusable schedule or time zone is reported once, and nothing is tried again.
 func TestBad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(stored("a", "every day", "UTC"), stored("b", "* * * * *", "Mars/Base"),
@@ -147,7 +147,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestUnexpectedJob: a job that is not active is told of, unless only the cache still has it.
+// TestUnexpectedJob: a job that is not active is reported, unless only the cache still has it.
 func TestUnexpectedJob(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestGoesDuringPass(t *testing.T) {
 				"tick"); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // until the controller has heard of it
+			time.Sleep(time.Second) // until the controller has seen it
 			return true, update.GetObject(), nil
 		})
 		var built *Controller

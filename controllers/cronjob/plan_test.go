@@ -163,14 +163,14 @@ func TestDecide(t *testing.T) {
 		}, "next 12:30 last 11:00 remove [b e]"},
 	}
 	for _, tt := range tests {
-		if got := told(tt.cj, decide(tt.cj, tt.jobs, now)); got != tt.want {
+		if got := summary(tt.cj, decide(tt.cj, tt.jobs, now)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// told is a plan in short.
-func told(cj *batchv1.CronJob, steps plan) string {
+// summary is a plan in short.
+func summary(cj *batchv1.CronJob, steps plan) string {
 	steps.applyConcurrencyPolicy(cj)
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }

@@ -289,7 +289,7 @@ func (p *plan) rollingUpdate(snap snapshot, names []string, maxUnavailable int) 
 	p.deletePods(serving[:min(len(serving), max(0, maxUnavailable-down))]...)
 }
 
-// surgingUpdate creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old
+// surgingUpdate creates new pods next to available old ones, on at most maxSurge nodes at a time, and deletes the old
 // ones when the new ones are available. On nodes where the set should not run any more, old pods are deleted as long as
 // enough others are available.
 func (p *plan) surgingUpdate(snap snapshot, names []string, maxSurge int) {

@@ -134,7 +134,7 @@ func snap(s *appsv1.DaemonSet, nodes []*corev1.Node, pods ...*corev1.Pod) snapsh
 	}
 }
 
-func told(p plan) string {
+func summary(p plan) string {
 	var all []string
 	for _, n := range p.create {
 		all = append(all, "+"+n)
@@ -225,7 +225,7 @@ func TestDecide(t *testing.T) {
 			}, "",
 		},
 		{
-			"rollout: who serves nobody goes for free", newSet(), nodes(3), []*corev1.Pod{
+			"rollout: unavailable pods go at once", newSet(), nodes(3), []*corev1.Pod{
 				on("n1", "a", old), on("n2", "b", old, unready), on("n3", "c", old, unready),
 			}, "-b -c",
 		},
@@ -243,7 +243,7 @@ func TestDecide(t *testing.T) {
 		},
 
 		{
-			"surge: a new pod beside the old", surge, nodes(2),
+			"surge: a new pod next to the old", surge, nodes(2),
 			[]*corev1.Pod{on("n1", "a", old), on("n2", "b", old)},
 			"+n1",
 		},
@@ -258,20 +258,20 @@ func TestDecide(t *testing.T) {
 			}, "-a",
 		},
 		{
-			"surge: an old one that serves nobody goes at once", surge, nodes(1), []*corev1.Pod{
+			"surge: an unavailable old one goes at once", surge, nodes(1), []*corev1.Pod{
 				on("n1", "a", old, unready), on("n1", "a2", unready),
 			}, "-a",
 		},
 		{
-			"surge: beside it the new one costs nothing", surge, nodes(2), []*corev1.Pod{
+			"surge: next to it the new one does not count", surge, nodes(2), []*corev1.Pod{
 				on("n1", "a", old, unready), on("n2", "b", old),
 			}, "+n1 +n2",
 		},
-		{"surge: at once beside one that terminates", surge, nodes(1), []*corev1.Pod{on("n1", "a", going)}, "+n1"},
+		{"surge: at once next to one that terminates", surge, nodes(1), []*corev1.Pod{on("n1", "a", going)}, "+n1"},
 		{"surge: a failed pod first goes", surge, nodes(1), []*corev1.Pod{on("n1", "a", failed)}, "-a"},
 	}
 	for _, tt := range tests {
-		if got := told(decide(snap(tt.set, tt.nodes, tt.pods...))); got != tt.want {
+		if got := summary(decide(snap(tt.set, tt.nodes, tt.pods...))); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -283,7 +283,7 @@ func TestDecideBounds(t *testing.T) {
 	}
 	s := snap(newSet(), nodes(1))
 	s.expectationsSatisfied = false
-	if got := told(decide(s)); got != "" {
+	if got := summary(decide(s)); got != "" {
 		t.Errorf("while the cache is stale: got %q, want nothing", got)
 	}
 }
@@ -344,7 +344,7 @@ func TestNewPod(t *testing.T) {
 	for _, x := range pod.Spec.Tolerations {
 		keys = append(keys, strings.TrimPrefix(x.Key, "node.kubernetes.io/"))
 		if x.TolerationSeconds != nil {
-			t.Errorf("toleration of %s lasts %d s, want for ever", x.Key, *x.TolerationSeconds)
+			t.Errorf("toleration of %s lasts %d s, want forever", x.Key, *x.TolerationSeconds)
 		}
 	}
 	if got, want := strings.Join(keys, " "), "mine not-ready unreachable disk-pressure memory-pressure pid-pressure "+

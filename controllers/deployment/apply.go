@@ -22,7 +22,7 @@ import (
 	"keelson/event"
 )
 
-// outcome is the state after a plan, as far as it was executed.
+// outcome is the state after the executed part of a plan.
 type outcome struct {
 	current *appsv1.ReplicaSet
 	sets    []*appsv1.ReplicaSet

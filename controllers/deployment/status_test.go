@@ -24,7 +24,7 @@ func progress(status corev1.ConditionStatus, reason string, ago time.Duration) f
 			Type:               appsv1.DeploymentProgressing,
 			Status:             status,
 			Reason:             reason,
-			Message:            "as it was",
+			Message:            "previous message",
 			LastUpdateTime:     metav1.NewTime(now.Add(-ago)),
 			LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
 		})
@@ -103,7 +103,7 @@ func TestConditions(t *testing.T) {
 			cur:       1,
 			available: 0,
 			want: []string{
-				available, "Progressing True ReplicaSetUpdated: as it was",
+				available, "Progressing True ReplicaSetUpdated: previous message",
 			},
 			next: 541 * time.Second,
 		},
@@ -134,7 +134,7 @@ func TestConditions(t *testing.T) {
 			cur:       4,
 			available: 1,
 			want: []string{
-				unavailable, "Progressing True NewReplicaSetAvailable: as it was",
+				unavailable, "Progressing True NewReplicaSetAvailable: previous message",
 			},
 		},
 		{
@@ -154,7 +154,7 @@ func TestConditions(t *testing.T) {
 			cur:       1,
 			available: 0,
 			want: []string{
-				available, "Progressing False ProgressDeadlineExceeded: as it was",
+				available, "Progressing False ProgressDeadlineExceeded: previous message",
 			},
 		},
 		{

@@ -61,7 +61,7 @@ func TestRules(t *testing.T) {
 				"namespace" + again, false,
 		},
 		{
-			"none at nobody", none, "gpu-1", 0, "False NoEffect 0 published devices selected. 0 allocated devices " +
+			"none, at no device", none, "gpu-1", 0, "False NoEffect 0 published devices selected. 0 allocated devices " +
 				"selected. 0 pods would be evicted in 0 different namespaces" + again,
 			"False NoEffect 0 published devices selected. 0 allocated devices selected. 0 pods would be evicted in 0 " +
 				"different namespaces" + again, false,

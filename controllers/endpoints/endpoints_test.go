@@ -74,7 +74,7 @@ func TestFollows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Spec.Selector = map[string]string{"app": "nobody"}
+		s.Spec.Selector = map[string]string{"app": "none"}
 		if _, err := cluster.CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestQueueMetrics: what a loop has, does and did is told by its name.
+// TestQueueMetrics: the workqueue metrics report what a loop has, does and did, by its name.
 func TestQueueMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{})
@@ -32,7 +32,7 @@ func TestQueueMetrics(t *testing.T) {
 		<-begun
 		l.Add(Key{Name: "b"})
 		time.Sleep(time.Second)
-		got := told(t, name)
+		got := metricsOf(t, name)
 		for metric, want := range map[string]float64{
 			"workqueue_adds_total":             2,
 			"workqueue_depth":                  1,
@@ -60,7 +60,7 @@ func TestQueueMetrics(t *testing.T) {
 			"workqueue_longest_running_processor_seconds": 0,
 		}
 		synctest.Wait()
-		got = told(t, name)
+		got = metricsOf(t, name)
 		for metric := range want {
 			if got[metric] != want[metric] {
 				t.Errorf("in the end: %s is %v, want %v", metric, got[metric], want[metric])
@@ -73,8 +73,8 @@ func TestQueueMetrics(t *testing.T) {
 	})
 }
 
-// told are the loop's metrics: values, and how often something was measured.
-func told(t *testing.T, name string) map[string]float64 {
+// metricsOf are the loop's metrics: values, and how often something was measured.
+func metricsOf(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	r.MustRegister(Collectors()...)

@@ -24,7 +24,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-// wired is a loop over replica sets that tells which keys it worked on.
+// wired is a loop over replica sets that records which keys it worked on.
 type wired struct {
 	*controllertest.Cluster
 	mu        sync.Mutex
@@ -105,7 +105,7 @@ func podOf(owner string, uid types.UID) *corev1.Pod {
 	return pod
 }
 
-func TestOwnersHearOfPods(t *testing.T) {
+func TestOwnersLearnOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wired := wire(t)
 		pods := wired.CoreV1().Pods("ns")
@@ -135,7 +135,7 @@ func TestOwnersHearOfPods(t *testing.T) {
 
 		wired.expect.Expect("1", 2)
 		create(podOf("a", "1"))
-		expectWoken("one of two creations heard of", time.Second)
+		expectWoken("one of two creations observed", time.Second)
 		expectWoken("and a while later", 10*time.Second, "a")
 		wired.expect.Expect("1", 0)
 		update(func(p *corev1.Pod) { p.Annotations = map[string]string{"x": "y"} })
@@ -159,8 +159,8 @@ func TestOwnersHearOfPods(t *testing.T) {
 	})
 }
 
-// TestEventNeverComes: a pod that was gone before the informer saw it holds up its set for five minutes, but not for
-// ever.
+// TestEventNeverComes: a pod that was gone before the informer saw it holds up its set for five minutes, and no
+// longer.
 func TestEventNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wired := wire(t)
@@ -201,7 +201,7 @@ func TestExpectationsOfPredecessor(t *testing.T) {
 			t.Errorf("passes over %v, nothing expected of the new set: %t; want a, true", got,
 				wired.expect.Satisfied("3"))
 		}
-		// The pods of the predecessor are heard of, too.
+		// The pods of the predecessor are observed, too.
 		if _, err := wired.CoreV1().Pods("ns").Create(t.Context(), podOf("a", "1"),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

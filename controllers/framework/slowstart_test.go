@@ -11,7 +11,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-// TestSlowStartEnds: a failure ends a burst and is told; that the namespace ends, ends it, and is no failure.
+// TestSlowStartEnds: a failure ends a burst and is returned; a terminating namespace ends it, and is no failure.
 func TestSlowStartEnds(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {

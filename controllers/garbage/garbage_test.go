@@ -374,11 +374,11 @@ func TestAbsentOwners(t *testing.T) {
 		world.add("pods", "elsewhere", "crossing", ownedBy("replicasets", "rs", true))
 		// cluster-scoped with a namespaced owner: counts as existing
 		world.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true))
-		world.add("pods", "ns", "unheard", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
-			o.OwnerReferences[0].Kind = "Unheard"
+		world.add("pods", "ns", "unknown", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
+			o.OwnerReferences[0].Kind = "Unknown"
 		})
 		world.start()
-		world.want("nodes/n", "nodes/of-set", "pods/of-node", "pods/unheard", "replicasets/rs")
+		world.want("nodes/n", "nodes/of-set", "pods/of-node", "pods/unknown", "replicasets/rs")
 		want := []string{
 			`Warning OwnerRefInvalidNamespace ownerRef [apps/v1/ReplicaSet, namespace: , name: rs, uid: replicasets/rs] does not exist in namespace ""`,
 			`Warning OwnerRefInvalidNamespace ownerRef [apps/v1/ReplicaSet, namespace: elsewhere, name: rs, uid: replicasets/rs] does not exist in namespace "elsewhere"`,

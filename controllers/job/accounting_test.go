@@ -250,7 +250,7 @@ func TestQuiet(t *testing.T) {
 	p := decide(snap)
 	b := newAccounting(snap, p, outcome{})
 	b.countReleased(snap, b.toRelease)
-	if got := fmt.Sprint(told(p), len(b.toRelease), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" ||
+	if got := fmt.Sprint(summary(p), len(b.toRelease), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" ||
 		b.status.String() != a.status.String() {
 		t.Errorf("got %q and status %s, want %s", got, b.status.String(), a.status.String())
 	}

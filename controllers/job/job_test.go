@@ -129,7 +129,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// TestLeftBehind: a finalizer that nobody else will take is taken, others' pods are left alone.
+// TestLeftBehind: a finalizer that no other controller will remove is removed, others' pods stay unchanged.
 func TestLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owned := func(by, apiVersion, uid string) func(*corev1.Pod) {
@@ -170,12 +170,12 @@ func TestGoesDuringPass(t *testing.T) {
 		j := newJob(1, 1)
 		cluster := controllertest.New(j)
 		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			time.Sleep(time.Second) // until the informers watch: the fake server tells nobody later of what has gone
+			time.Sleep(time.Second) // until the informers watch: the fake server sends a deletion to no later watch
 			if err := cluster.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default",
 				"pi"); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // until the controller has heard of it
+			time.Sleep(time.Second) // until the controller has seen it
 			return false, nil, nil
 		})
 		var built *Controller

@@ -155,8 +155,8 @@ func failedBefore(counted, ignored int) func(*corev1.Pod) {
 	}
 }
 
-// told is a plan in short: what to create, what to delete and how the job ends.
-func told(steps plan) string {
+// summary is a plan in short: what to create, what to delete and how the job ends.
+func summary(steps plan) string {
 	out := ""
 	if steps.create > 0 {
 		out += fmt.Sprintf("create %d", steps.create)
@@ -391,12 +391,12 @@ func TestDecide(t *testing.T) {
 			expectationsSatisfied: true,
 			now:                   now,
 		}
-		if got := told(decide(s)); got != tt.want {
+		if got := summary(decide(s)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 		s.expectationsSatisfied = false
 		if p := decide(s); p.create > 0 || len(p.remove)+len(p.terminate) > 0 || p.end != nil {
-			t.Errorf("%s, unsettled: got %q, want nothing", tt.name, told(p))
+			t.Errorf("%s, unsettled: got %q, want nothing", tt.name, summary(p))
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestTwoYears: what nobody uses is marked after a year, and gone after two; the rest stays as it is.
+// TestTwoYears: an unused token is marked after a year, and deleted after two; the others are unchanged.
 func TestTwoYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "robot", UID: "u"}}

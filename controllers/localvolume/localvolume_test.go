@@ -133,7 +133,7 @@ func TestLife(t *testing.T) {
 		if claim.Status.Capacity.Storage().String() != "3Gi" || pv.Spec.Capacity.Storage().String() != "3Gi" {
 			t.Errorf("the claim has %s, the volume %s", claim.Status.Capacity.Storage(), pv.Spec.Capacity.Storage())
 		}
-		// Released, but the claim is there: the cache of whoever said so was old.
+		// Released, but the claim is there: the controller that set the phase had an old cache.
 		pv.Status.Phase = corev1.VolumeReleased
 		if _, err := volumes.UpdateStatus(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestNodeGone: nobody is left to remove the directory.
+// TestNodeGone: no kubelet is left to remove the directory.
 func TestNodeGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pv, err := volumeFor(testClaim(), classFor(ClassName, true), node("gone"))

@@ -34,8 +34,8 @@ func meta(gvk schema.GroupVersionKind, ns, name string, finalizers ...string) *m
 	return o
 }
 
-// world has namespace "going" with a pod that ends when told to, a config map and a lease that can only be deleted
-// singly.
+// world has namespace "going" with a pod that ends when the test says so, a config map and a lease that can only be
+// deleted singly.
 func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
 	t.Helper()
 	client := clienttest.NewMetadata(objs...)

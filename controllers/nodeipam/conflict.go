@@ -153,7 +153,7 @@ func (c *Controller) deleteForRecreation(ctx context.Context, node *corev1.Node,
 	// Without the right to create nodes this one must not be deleted.
 	if _, err := nodes.Create(ctx, next,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", node.Name, err)
+		return fmt.Errorf("node %s cannot be recreated with another pod range: %w", node.Name, err)
 	}
 	c.mu.Lock()
 	c.recreating[node.Name] = next
@@ -190,7 +190,7 @@ func (c *Controller) recreate(ctx context.Context, name string) error {
 	}
 	if _, err := c.env.Client.CoreV1().Nodes().Create(ctx, next, metav1.CreateOptions{}); err != nil &&
 		!apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make node %s anew: %w", name, err)
+		return fmt.Errorf("recreate node %s: %w", name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -72,8 +72,8 @@ func (b bench) want(name, ranges string, m conflictAnnotations) {
 	}
 }
 
-// TestConflictIsRepaired: the younger of two nodes with a range is told, and given another one when it gives that up;
-// it is the same node otherwise.
+// TestConflictIsRepaired: the younger of two nodes with a range is annotated, and gets another one when it releases
+// that; the rest of the node is unchanged.
 func TestConflictIsRepaired(t *testing.T) {
 	young := aged(200, "a", "10.42.7.0/24")
 	young.Labels = map[string]string{"disk": "fast", "node-role.kubernetes.io/worker": ""}
@@ -94,7 +94,7 @@ func TestConflictIsRepaired(t *testing.T) {
 		n := b.get("a")
 		if n.UID == before || len(n.Labels) != 2 || n.Annotations["mine"] != "kept" || len(n.Spec.Taints) != 1 ||
 			!n.Spec.Unschedulable {
-			b.Errorf("the node that was made anew is %+v %+v", n.ObjectMeta, n.Spec)
+			b.Errorf("the node that was recreated is %+v %+v", n.ObjectMeta, n.Spec)
 		}
 	}, aged(100, "z", "10.42.7.0/24"), young)
 }
@@ -110,7 +110,7 @@ func TestNothingIsTakenUnasked(t *testing.T) {
 		b.says("young", "10.42.9.0/24") // of another life
 		b.want("young", "10.42.7.128/25", conflictAnnotations{conflict: "old"})
 		if b.get("alone").UID != alone {
-			b.Error("a node without a conflict was made anew")
+			b.Error("a node without a conflict was recreated")
 		}
 		if err := b.c.CoreV1().Nodes().Delete(b.Context(), "old", metav1.DeleteOptions{}); err != nil {
 			b.Fatal(err)
@@ -134,8 +134,8 @@ func TestWhoMayNotMakeNodesDeletesNone(t *testing.T) {
 	}, aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.0/24"))
 }
 
-// TestNodeIsMadeAnewInTheEnd: the server that goes away between the deletion and the creation loses no node.
-func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
+// TestNodeIsRecreatedInTheEnd: no node is lost if the server goes away between the deletion and the creation.
+func TestNodeIsRecreatedInTheEnd(t *testing.T) {
 	conflicts(t, func(b bench) {
 		failures := 0
 		b.c.Fake.PrependReactor("create", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -155,7 +155,7 @@ func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
 	}, aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.0/24"))
 }
 
-// TestOddRanges: whoever looks at a node hears that its range is none of those that nodes are given. Of two with such a
+// TestOddRanges: an event of a node reports that its range is none of those that nodes are given. Of two with such a
 // range the older keeps it.
 func TestOddRanges(t *testing.T) {
 	fake := aged(4, "fake", "10.128.0.0/24")

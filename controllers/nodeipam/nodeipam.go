@@ -193,7 +193,7 @@ func (c *Controller) describeUnusual(have []netip.Prefix) string {
 		i := slices.IndexFunc(c.ranges, func(r *ranges) bool { return r.cluster.Overlaps(p) })
 		switch {
 		case i < 0:
-			return p.String() + ", which is not in --cluster-cidr: nobody sees to it that no other machine has its " +
+			return p.String() + ", which is not in --cluster-cidr: nothing prevents another machine from having its " +
 				"addresses"
 		case p.Bits() < c.ranges[i].bits:
 			return fmt.Sprintf("%s, which is larger than a node's /%d: none of its addresses is given to other nodes",

@@ -109,7 +109,7 @@ func TestNeverTwice(t *testing.T) {
 	}
 	for i, n := range ranges.used {
 		if n != 0 {
-			t.Errorf("seed %d: range %d is used %d times by nobody", seed, i, n)
+			t.Errorf("seed %d: range %d is used %d times by no node", seed, i, n)
 		}
 	}
 }

@@ -327,7 +327,7 @@ func (c *Controller) markPodsNotReady(ctx context.Context, n *corev1.Node) error
 	if err != nil {
 		return err
 	}
-	since := condition(n, corev1.NodeReady).LastTransitionTime // it exists: unheard has checked it
+	since := condition(n, corev1.NodeReady).LastTransitionTime // it exists: statusUnknown found it
 	return framework.Parallel(pods, maxParallel, func(pod *corev1.Pod) error {
 		if !podkind.Ready(pod) {
 			return nil

@@ -116,7 +116,7 @@ func TestPause(t *testing.T) {
 	}{
 		{"few are down", Config{}, 20, 2, 10 * time.Second},
 		{"all of the zone is down", Config{}, 0, 3, 10 * time.Second},
-		{"two of two are not enough to tell", Config{}, 1, 2, 10 * time.Second},
+		{"two nodes are too few for a zone's state", Config{}, 1, 2, 10 * time.Second},
 		{"most of a small zone", Config{}, 2, 4, noEvictions},
 		{"most of a large one", Config{}, 30, 70, 100 * time.Second},
 		{"just under the threshold", Config{}, 46, 54, 10 * time.Second},
@@ -382,7 +382,7 @@ func evictedFrom(t *testing.T, c *controllertest.Cluster, prefix string) (n int)
 	return n
 }
 
-// silence lets n nodes of a zone fall silent at once, beside ready ones that the test keeps alive.
+// silence lets n nodes of a zone fall silent at once, next to ready ones that the test keeps alive.
 func silence(t *testing.T, c *controllertest.Cluster, names []string) {
 	t.Helper()
 	for _, name := range names {
@@ -478,8 +478,8 @@ func TestExcludedNodes(t *testing.T) {
 	}
 }
 
-// TestWordsAndLabels: registering and leaving are told of, and older labels follow the newer ones.
-func TestWordsAndLabels(t *testing.T) {
+// TestEventsAndLabels: registering and leaving cause events, and older labels follow the newer ones.
+func TestEventsAndLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New()
 		begin(t, cluster)

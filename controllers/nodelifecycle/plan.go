@@ -107,8 +107,8 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// heartbeatExpired decides whether a node last heard of at renewed is given up, and if not yet, when to check again (0:
-// its status is Unknown already).
+// heartbeatExpired decides whether a node whose last heartbeat was at renewed is given up, and if not yet, when to
+// check again (0: its status is Unknown already).
 func heartbeatExpired(
 	n *corev1.Node, renewed, now time.Time, grace time.Duration,
 ) (expired bool, requeueAfter time.Duration) {

@@ -99,7 +99,7 @@ func TestSmallestVolume(t *testing.T) {
 		if v := claimOf(t, cluster, "labelled").Spec.VolumeName + claimOf(t, cluster, "a").Spec.VolumeName + claimOf(t,
 			cluster,
 			"b").Spec.VolumeName + claimOf(t, cluster, "c").Spec.VolumeName; !strings.Contains(v, "ssd") {
-			t.Errorf("nobody took the new volume: %s", v)
+			t.Errorf("no claim took the new volume: %s", v)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestDefaultClassComesLate(t *testing.T) {
 	})
 }
 
-// A claim that was made anew under a pod which has its node by then: nobody schedules that pod again.
+// TestPlacedPod: a claim is recreated when its pod already has a node: that pod is not scheduled again.
 func TestPlacedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &corev1.Pod{
@@ -250,7 +250,7 @@ func TestPlacedPod(t *testing.T) {
 	})
 }
 
-// TestNewestForgets: what was written is dropped whether the informer hears of it before or after the answer.
+// TestNewestForgets: what was written is dropped whether the informer receives it before or after the answer.
 func TestNewestForgets(t *testing.T) {
 	version := func(v string) *corev1.PersistentVolume {
 		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v", ResourceVersion: v}}

@@ -181,7 +181,7 @@ func TestPlanClaim(t *testing.T) {
 			},
 		},
 		{
-			what: "late, with a pod on a node, and nobody to make a volume",
+			what: "late, with a pod on a node, and no provisioner",
 			view: claimView{
 				claim:         testClaim("c", ofClass("l")),
 				match:         none,
@@ -376,12 +376,12 @@ func TestPlanVolume(t *testing.T) {
 			volumePlan{phase: corev1.VolumeReleased},
 			"",
 		},
-		{"claim gone, nobody deletes", testVolume("v", "1Gi", claimedBy("c", "uid-c"), reclaimed(del)), nil, volumePlan{
+		{"claim gone, no deleter", testVolume("v", "1Gi", claimedBy("c", "uid-c"), reclaimed(del)), nil, volumePlan{
 			phase:   corev1.VolumeFailed,
 			message: `error getting deleter volume plugin for volume "v": no volume plugin matched`,
 		}, "VolumeFailedDelete"},
 		{
-			"claim gone, nobody recycles", testVolume("v", "1Gi", claimedBy("c", "uid-c"), reclaimed(recycle)), nil,
+			"claim gone, no recycler", testVolume("v", "1Gi", claimedBy("c", "uid-c"), reclaimed(recycle)), nil,
 			volumePlan{
 				phase:   corev1.VolumeFailed,
 				message: "No recycler plugin found for the volume!",

@@ -27,7 +27,7 @@ import (
 // period is how often an autoscaler is looked at by default.
 const period = 15 * time.Second
 
-// world is what the controller sees beside its informers: one target called web, and metrics.
+// world is what the controller sees in addition to its informers: one target called web, and metrics.
 type world struct {
 	mu       sync.Mutex
 	replicas int32

@@ -157,8 +157,8 @@ func TestBoundUnseen(t *testing.T) {
 	}
 }
 
-// TestUnused: a bound claim tells since when no pod uses it. Pods that wait use it, finished ones do not, and the last
-// one counts.
+// TestUnused: a bound claim reports since when no pod uses it. Pods that wait use it, finished ones do not, and the
+// last one counts.
 func TestUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bound := claim("c", false)

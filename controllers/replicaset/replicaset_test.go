@@ -141,10 +141,10 @@ func TestAdoptsAndReleases(t *testing.T) {
 func TestFailureShowsAndClears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(newSet(2))
-		var mended atomic.Bool
+		var repaired atomic.Bool
 		var tries atomic.Int32
 		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if !mended.Load() {
+			if !repaired.Load() {
 				tries.Add(1)
 				return true, nil, errors.New("exceeded quota")
 			}
@@ -163,15 +163,15 @@ func TestFailureShowsAndClears(t *testing.T) {
 			said[0] != "Warning FailedCreate Error creating: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
-		mended.Store(true)
+		repaired.Store(true)
 		time.Sleep(5 * time.Minute)
 		if n, conds := len(pods(t, cluster)), get(t, cluster).Status.Conditions; n != 2 || len(conds) != 0 {
-			t.Errorf("after mending: got %d pods, conditions %v", n, conds)
+			t.Errorf("after the repair: got %d pods, conditions %v", n, conds)
 		}
 	})
 }
 
-// TestTerminatingNamespace: one refusal is enough; nobody tries the other 999, neither now nor again.
+// TestTerminatingNamespace: one refusal is enough; the controller tries none of the other 999, neither now nor later.
 func TestTerminatingNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(newSet(1000))

@@ -105,7 +105,7 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Pod {
 	return p
 }
 
-// TestGenerated: a claim is made from the template, told in the pod's status, made again when it is deleted, and goes
+// TestGenerated: a claim is made from the template, named in the pod's status, recreated when it is deleted, and goes
 // with the pod's end.
 func TestGenerated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestGenerated(t *testing.T) {
 		p := get(t, cluster, "a")
 		have := claims(t, cluster)
 		if len(have) != 1 || len(p.Status.ResourceClaimStatuses) != 1 {
-			t.Fatalf("claims %v, told %v", have, p.Status.ResourceClaimStatuses)
+			t.Fatalf("claims %v, status %v", have, p.Status.ResourceClaimStatuses)
 		}
 		first := *p.Status.ResourceClaimStatuses[0].ResourceClaimName
 		made := have[first]
@@ -126,7 +126,7 @@ func TestGenerated(t *testing.T) {
 			made.GenerateName != "a-gpu-" ||
 			made.Spec.Devices.Requests[0].Exactly.DeviceClassName != "gpu" ||
 			made.OwnerReferences[0].BlockOwnerDeletion != nil {
-			t.Errorf("made %+v, told %+v", made, p.Status.ResourceClaimStatuses)
+			t.Errorf("made %+v, status %+v", made, p.Status.ResourceClaimStatuses)
 		}
 		if said := strings.Join(cluster.EventsSeen(), "\n"); !strings.Contains(said,
 			`FailedResourceClaimCreation PodResourceClaim late: resource claim template "later": not found`) {
@@ -147,7 +147,7 @@ func TestGenerated(t *testing.T) {
 		}
 		for _, s := range p.Status.ResourceClaimStatuses {
 			if have[*s.ResourceClaimName] == nil {
-				t.Errorf("%s is told to be %s", s.Name, *s.ResourceClaimName)
+				t.Errorf("the status says that %s is %s", s.Name, *s.ResourceClaimName)
 			}
 		}
 		p.Status.Phase = corev1.PodSucceeded
@@ -204,9 +204,9 @@ func TestNeverSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle()
-		told := get(t, cluster, "a").Status.ResourceClaimStatuses
-		if have := claims(t, cluster); len(have) != 1 || len(told) != 1 || have[*told[0].ResourceClaimName] == nil {
-			t.Errorf("claims %v, told %v", have, told)
+		statuses := get(t, cluster, "a").Status.ResourceClaimStatuses
+		if have := claims(t, cluster); len(have) != 1 || len(statuses) != 1 || have[*statuses[0].ResourceClaimName] == nil {
+			t.Errorf("claims %v, status %v", have, statuses)
 		}
 	})
 }
@@ -267,7 +267,7 @@ func TestGivenBack(t *testing.T) {
 		{allocated("used", runs), 1, true, true},
 		{allocated("half", runs, ended), 1, true, true},
 		{allocated("ended", ended), 0, false, false},
-		{allocated("gone", pod("nobody")), 0, false, false},
+		{allocated("gone", pod("absent")), 0, false, false},
 		{allocated("again", again), 0, false, false},
 		{allocated("fresh"), 0, true, true},
 		{deleted, 0, false, false},

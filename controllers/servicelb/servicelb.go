@@ -137,7 +137,7 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 		return err
 	}
 	plans := plan(svcs, nodes, serverPorts(c.slicesOf(metav1.NamespaceDefault, apiService)), c.hosts)
-	told := map[string]string{}
+	reasons := map[string]string{}
 	var errs []error
 	for _, svc := range svcs {
 		o, ours := plans[svc]
@@ -150,9 +150,9 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 			continue
 		}
 		c.recordEvent(svc, o)
-		told[string(svc.UID)] = o.reason
+		reasons[string(svc.UID)] = o.reason
 	}
-	c.lastEvents = told
+	c.lastEvents = reasons
 	return errors.Join(errs...)
 }
 

@@ -77,9 +77,9 @@ type ownership struct {
 // claimOwners decides the owners of a claim of pod n, whose UID is empty if the pod does not exist:
 //
 //	whenDeleted  whenScaled   a pod that is wanted  one that is not
-//	Retain       Retain       nobody                nobody
+//	Retain       Retain       none                  none
 //	Delete       Retain       the set               the set
-//	Retain       Delete       nobody                the pod
+//	Retain       Delete       none                  the pod
 //	Delete       Delete       the set               the pod
 //
 // A claim of an earlier set or pod with the same name is not changed: the garbage collector will delete it.

@@ -57,7 +57,7 @@ func TestClaimOwners(t *testing.T) {
 		want                string // owners; "-" for no change
 		foreign             bool
 	}{
-		{"nobody", keeps, keeps, 0, nil, "-", false},
+		{"no owner", keeps, keeps, 0, nil, "-", false},
 		{"the set and the pod let go", keeps, keeps, 0, []metav1.OwnerReference{theSet, pod0, friend}, "c", false},
 		{"deleted with the set", deletes, keeps, 0, []metav1.OwnerReference{friend}, "c web", false},
 		{"as it is", deletes, keeps, 0, []metav1.OwnerReference{theSet}, "-", false},
@@ -196,7 +196,7 @@ func TestClaimsFree(t *testing.T) {
 }
 
 // TestLeavingClaimIsWaitedFor: a claim that is being deleted is no failure, which would be a warning, but the pass
-// comes too early; what did fail beside it is one.
+// comes too early; a failure in the same pass is one.
 func TestLeavingClaimIsWaitedFor(t *testing.T) {
 	now := metav1.Now()
 	going := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -208,7 +208,7 @@ func TestLeavingClaimIsWaitedFor(t *testing.T) {
 	set := newSet(1, withClaims(keeps, keeps))
 	other := *set.Spec.VolumeClaimTemplates[0].DeepCopy()
 	other.Name = "logs"
-	for name, refused := range map[string]error{"alone": nil, "beside a failure": errors.New("disk on fire")} {
+	for name, refused := range map[string]error{"alone": nil, "with a failure": errors.New("disk on fire")} {
 		c := clienttest.New()
 		if refused != nil {
 			set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates[:1:1], other)

@@ -70,9 +70,9 @@ func step(t *rapid.T, set *appsv1.StatefulSet, pods map[string]*corev1.Pod, p pl
 				going(gone)
 				pods[gone.Name] = gone
 			case restoreIdentity:
-				mended := action.pod.DeepCopy()
-				mended.Labels = withPodLabels(set, action.n, mended.Labels)
-				pods[mended.Name] = mended
+				restored := action.pod.DeepCopy()
+				restored.Labels = withPodLabels(set, action.n, restored.Labels)
+				pods[restored.Name] = restored
 			case createClaims, setClaimOwners:
 				t.Fatalf("claims of a set that has none")
 			}

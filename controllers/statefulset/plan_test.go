@@ -238,7 +238,7 @@ func TestDecide(t *testing.T) {
 			}, "remove 2",
 		},
 		{
-			"failed ones hold up nobody", newSet(1), []*corev1.Pod{
+			"failed ones hold up no pod", newSet(1), []*corev1.Pod{
 				podOf(three, 0), podOf(three, 1, failed), podOf(three, 2, failed),
 			}, "remove 2",
 		},
@@ -315,7 +315,7 @@ func TestDecide(t *testing.T) {
 			}, "remove 2",
 		},
 		{
-			"parallel: those who serve nobody go first, for free", newSet(3, parallel), []*corev1.Pod{
+			"parallel: unavailable ones go first, and at once", newSet(3, parallel), []*corev1.Pod{
 				podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old),
 			}, "remove 0",
 		},

@@ -247,9 +247,9 @@ func TestRefusalsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(newSet(2))
 		var tries atomic.Int32
-		var mended atomic.Bool
+		var repaired atomic.Bool
 		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if mended.Load() {
+			if repaired.Load() {
 				return false, nil, nil
 			}
 			tries.Add(1)
@@ -264,11 +264,11 @@ func TestRefusalsBackOff(t *testing.T) {
 			said[0] != "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
-		mended.Store(true)
+		repaired.Store(true)
 		time.Sleep(3 * time.Minute)
 		run(t, cluster)
 		if n := len(pods(t, cluster)); n != 2 {
-			t.Errorf("after mending: got %d pods, want 2", n)
+			t.Errorf("after the repair: got %d pods, want 2", n)
 		}
 	})
 }

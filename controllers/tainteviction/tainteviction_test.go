@@ -42,7 +42,7 @@ func TestToleration(t *testing.T) {
 				tolerates("a", 60),
 			}, 0, true,
 		},
-		{"for ever", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", -1)}, 0, false},
+		{"forever", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", -1)}, 0, false},
 		{"for a while", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", 60)}, time.Minute, true},
 		{
 			"the shortest", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{

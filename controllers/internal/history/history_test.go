@@ -183,7 +183,7 @@ func TestAdoptsRenumbersTruncates(t *testing.T) {
 	})
 }
 
-// TestOrphanOfThatName: a revision that nobody may adopt does not hold up the set whose name it has taken.
+// TestOrphanOfThatName: a revision that cannot be adopted does not hold up the set whose name it has taken.
 func TestOrphanOfThatName(t *testing.T) {
 	patch, err := Patch(template1("v1"))
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicepods tells the controllers of endpoints which Services a pod belongs to, and which changes of a pod
-// matter. It writes nothing.
+// Package servicepods determines for the controllers of endpoints which Services a pod belongs to, and which changes of
+// a pod matter. It writes nothing.
 package servicepods
 
 import (
