@@ -54,7 +54,6 @@ var unswept = []string{
 	"cli/...",
 	"cluster/...",
 	"docs/decisions/...",
-	"docs/guides/...",
 	"network/...",
 	"proxy/...",
 	"test/...",
