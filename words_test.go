@@ -53,8 +53,6 @@ var unswept = []string{
 	"apiserver/admission/...",
 	"cli/...",
 	"cluster/...",
-	"network/...",
-	"proxy/...",
 	"test/...",
 	"timeline/...",
 }

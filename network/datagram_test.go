@@ -44,7 +44,7 @@ func askUDP(t *testing.T, conn net.Conn, question string) string {
 	t.Helper()
 	buf := make([]byte, 64)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		_, err := conn.Write([]byte(question)) // refused while nobody listens
+		_, err := conn.Write([]byte(question)) // refused while there is no listener
 		if err == nil {
 			err = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		}
@@ -57,7 +57,7 @@ func askUDP(t *testing.T, conn net.Conn, question string) string {
 			}
 		}
 	}
-	t.Fatalf("nobody answers at %s", conn.RemoteAddr())
+	t.Fatalf("no answer from %s", conn.RemoteAddr())
 	return ""
 }
 

@@ -53,7 +53,7 @@ func wantForwarding(t *testing.T, when string, want map[string]string) {
 // turned it on.
 func TestPurgeRestoresForwarding(t *testing.T) {
 	needRoot(t)
-	// in a network namespace of its own: whoever forwards on the whole machine would spoil it
+	// in a network namespace of its own: a program that turns forwarding on for the whole machine would break it
 	if os.Getenv(alone) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), alone+"=1")

@@ -540,7 +540,7 @@ func TestDroppingFirewallIsOpened(t *testing.T) {
 	serveIn(t, outside, ":91")
 	wantAnswer(t, "pod to outside", ns, "192.0.2.2:91", uplink)
 	wantFirewall(t, network, "chain FORWARD of table ip filter drops by policy; it is opened for pods")
-	conn.FlushChain(fw) // as a firewall that is loaded anew
+	conn.FlushChain(fw) // as a firewall does when it is reloaded
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}

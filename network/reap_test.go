@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// TestAddressOfADroppedLease: nobody gets the address of a link that still exists.
+// TestAddressOfADroppedLease: no pod gets the address of a link that still exists.
 func TestAddressOfADroppedLease(t *testing.T) {
 	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDRs: ranges("10.42.0.0/30")} // one address
 	network, err := New(cfg)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCallsWaitForTheStart: the runtime starts beside the network, and may call before it is up.
+// TestCallsWaitForTheStart: the runtime starts while the network starts, and may call before it is up.
 func TestCallsWaitForTheStart(t *testing.T) {
 	needRoot(t)
 	cfg := newConfig(t)

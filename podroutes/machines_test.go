@@ -315,7 +315,7 @@ func TestThreeMachines(t *testing.T) {
 		t.Error("c is reached by a cut cable")
 	}
 	wantReach(t, "a to b while c is away", podA, onB[0], onA[0])
-	far.Mend()
+	far.Repair()
 	wantReach(t, "a to c again", podA, onC[0], onA[0])
 
 	node.stop()

@@ -154,7 +154,7 @@ func TestStaleFlows(t *testing.T) {
 		}
 		defer c.Close()
 		flows[to] = c
-		say(c, "nobody is there")
+		say(c, "anyone there?")
 	}
 	both := func(want string) {
 		t.Helper()

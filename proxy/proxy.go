@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package proxy makes Services reachable from this node and its pods: it watches Services and EndpointSlices through
-// the client and maintains one nftables table, whose rules package services computes. cluster runs it beside the
+// the client and maintains one nftables table, whose rules package services computes. cluster runs it next to the
 // kubelet or as a process of its own, and calls Rules to show the rules of a Service (written.go). The kernel forwards
 // the packets: the proxy never handles one. It never runs another program, never changes other nftables tables, and
 // does nothing while nothing changes. NetworkPolicies are enforced by package policy, in a table and a role of their
@@ -15,7 +15,7 @@
 //  1. One goroutine owns the state and writes the table. Informers only record what changed; all changes recorded
 //     during a transaction form the next one, which starts at once.
 //  2. The first transaction, and the one after any failure or damage, is the whole table. After a change of the node's
-//     zone or address ranges the table is computed anew, and the difference is written.
+//     zone or address ranges the table is computed again, and the difference is written.
 //  3. The table stays when the process ends, so Services work while it restarts. Purge deletes it.
 package proxy
 
@@ -61,7 +61,7 @@ type Config struct {
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
 	// Pages serves /statusz and /flagz; nil: they are not served.
 	Pages http.Handler
-	// Metrics counts what the proxy does; nil: metrics that nobody sees.
+	// Metrics counts what the proxy does; nil: metrics that are not exported.
 	Metrics *Metrics
 	Marks   *event.Recorder
 	Log     *slog.Logger

@@ -21,7 +21,7 @@ func TestNothingWrittenIsNotTold(t *testing.T) {
 		changed, false, false, true,
 	}} {
 		if got := c.batch.wrote(c.full, c.broken); got != c.want {
-			t.Errorf("%+v: told %v, want %v", c, got, c.want)
+			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}
 	}
 }

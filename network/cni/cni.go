@@ -107,7 +107,7 @@ type state struct {
 	list *libcni.NetworkConfigList
 	path string
 	err  error
-	// again: no file event tells when the error is over, so it is retried.
+	// again: no file event reports the end of the error, so the read is retried.
 	again bool
 }
 

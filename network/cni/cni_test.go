@@ -59,13 +59,13 @@ func TestLife(t *testing.T) {
 		t.Errorf("Attach again gave %+v, %v", again, err)
 	}
 	if !network.Has(want[1]) || network.Has(netip.MustParseAddr("10.9.9.9")) {
-		t.Error("Has does not tell the pod's addresses from others")
+		t.Error("Has does not distinguish the pod's addresses from others")
 	}
 	firstConfig := world.calls()[0]
 	second := world.calls()[1]
 	if want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=one;K8S_POD_UID=u1"; firstConfig.Args != want ||
 		firstConfig.IfName != "eth0" || firstConfig.Netns != ownNetns {
-		t.Errorf("ADD was told %+v", firstConfig)
+		t.Errorf("ADD got %+v", firstConfig)
 	}
 	if diff := cmp.Diff(
 		[]string{"CNI_ARGS", "CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_PATH", "PATH"},
@@ -96,7 +96,7 @@ func TestLife(t *testing.T) {
 		t.Error(err)
 	}
 	if got, want := world.order(), "ADD a, ADD b, DEL b, DEL a"; got != want {
-		t.Errorf("plugins were told %s, want %s", got, want)
+		t.Errorf("plugins were called with %s, want %s", got, want)
 	}
 	if world.calls()[2].Config["prevResult"] == nil {
 		t.Error("DEL does not get the result of ADD")
@@ -138,10 +138,10 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := world.order(), "ADD a, ADD b, DEL b, DEL a"; got != want {
-		t.Errorf("plugins were told %s, want %s", got, want)
+		t.Errorf("plugins were called with %s, want %s", got, want)
 	}
 	if ns := world.calls()[2].Netns; ns != "" {
-		t.Errorf("DEL is told the namespace %q, which is gone", ns)
+		t.Errorf("DEL got the namespace %q, which is gone", ns)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestWatch: the configuration may come late, go, be wrong and be mended, in a directory that comes late; plugins may
+// TestWatch: the configuration may come late, go, be wrong and be repaired, in a directory that comes late; plugins may
 // too.
 func TestWatch(t *testing.T) {
 	world := newWorld(t)
@@ -267,7 +267,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("the daemon is down (CNI error 50: plugin not available)")
-	if err := os.Remove(down); err != nil { // nothing tells: it is asked again
+	if err := os.Remove(down); err != nil { // no file event: the plugin is asked again
 		t.Fatal(err)
 	}
 	expect("")
@@ -323,7 +323,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestCollect: plugins are told, once, which sandboxes there are: those of all clusters of the machine.
+// TestCollect: plugins are called once with the list of sandboxes: those of all clusters of the machine.
 func TestCollect(t *testing.T) {
 	world := newWorld(t)
 	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
@@ -352,7 +352,7 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := world.order(); !strings.HasSuffix(got, "GC a, DEL a") {
-		t.Errorf("plugins were told %s", got)
+		t.Errorf("plugins were called with %s", got)
 	}
 	if _, err := os.Stat(other.cfg.Dir); !os.IsNotExist(err) {
 		t.Errorf("the directory is there still: %v", err)
@@ -384,7 +384,7 @@ func TestCollectAlone(t *testing.T) {
 		done()
 	}
 	if !network.collect(t.Context(), list) || !strings.HasSuffix(world.order(), "GC a") {
-		t.Errorf("plugins do not collect when nobody is busy: %s", world.order())
+		t.Errorf("plugins do not collect when no call is running: %s", world.order())
 	}
 	if _, err := network.Attach(t.Context(), pod("one")); err != nil { // it was given back
 		t.Fatal(err)
@@ -407,7 +407,7 @@ func TestCollectAgain(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("plugins were told %s, want %s", world.order(), want)
+		t.Errorf("plugins were called with %s, want %s", world.order(), want)
 	}
 	collected("GC a")
 	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "b", "addrs": []string{"10.2.0.2/24"}})

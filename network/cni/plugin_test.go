@@ -98,7 +98,7 @@ func result(cfg map[string]any) string {
 	return string(b)
 }
 
-// world has a configuration directory, plugins a and b, and the log of what they were told.
+// world has a configuration directory, plugins a and b, and the log of their calls.
 type world struct {
 	t         *testing.T
 	conf, log string
@@ -190,7 +190,7 @@ func (w *world) calls() []call {
 	return out
 }
 
-// order is which plugin was told what, in short.
+// order returns the calls in short: verb and plugin.
 func (w *world) order() string {
 	var out []string
 	for _, c := range w.calls() {

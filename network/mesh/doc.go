@@ -10,7 +10,7 @@
 //     or deleted, so several clusters can share a machine.
 //  2. The tunnel does not learn from packets: neighbour and forwarding entries are permanent and come from the plan.
 //  3. Applying a plan twice changes nothing; what is not in the plan any more is deleted.
-//  4. If a plan is encrypted, blackhole routes for its ranges exist before and beside the routes by the tunnel: packets
+//  4. If a plan is encrypted, blackhole routes for its ranges exist before the routes by the tunnel and stay: packets
 //     that the tunnel does not take are dropped, and packets that come in outside the tunnel with a source in the
 //     ranges are dropped, too.
 package mesh

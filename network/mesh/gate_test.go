@@ -38,7 +38,7 @@ func TestSilentPeers(t *testing.T) {
 			t.Errorf("%d packets pass to a silent peer, want %d", got, silentBurst)
 		}
 		if len(gate.ask.C()) != 1 {
-			t.Error("nobody asks whether there is a session")
+			t.Error("no check for a session was requested")
 		}
 		if got := passed("10.42.2.7", 5) + passed("192.0.2.1", 5); got != 10 {
 			t.Errorf("%d of 10 packets to others pass", got)

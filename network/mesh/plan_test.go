@@ -255,10 +255,10 @@ func TestChangesOfPeers(t *testing.T) {
 	roamed := &net.UDPAddr{IP: net.IPv4(10, 1, 0, 9).To4(), Port: 7777}
 	said := func(n int) string { return strings.Repeat("0", n) }
 	for _, tc := range []struct {
-		name  string
-		told  map[Key]Peer
-		known map[Key]*net.UDPAddr
-		want  []Peer
+		name       string
+		configured map[Key]Peer
+		known      map[Key]*net.UDPAddr
+		want       []Peer
 
 		keepAlive time.Duration
 		out       string
@@ -300,7 +300,7 @@ func TestChangesOfPeers(t *testing.T) {
 				"\npersistent_keepalive_interval=0\nreplace_allowed_ips=true\nendpoint=10.1.0.3:51820\nallowed_ip=10.42.2.0/24\n",
 		},
 	} {
-		if got := uapi(wgtypes.Config{Peers: changes(tc.told, tc.known, tc.want, tc.keepAlive)}); got != tc.out {
+		if got := uapi(wgtypes.Config{Peers: changes(tc.configured, tc.known, tc.want, tc.keepAlive)}); got != tc.out {
 			t.Errorf("%s:\n%swant\n%s", tc.name, got, tc.out)
 		}
 	}

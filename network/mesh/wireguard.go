@@ -37,8 +37,8 @@ type Encryption struct {
 type wireGuard struct {
 	Encryption
 
-	end  end          // nil: not opened yet
-	told map[Key]Peer // peers as last configured
+	end        end          // nil: not opened yet
+	configured map[Key]Peer // peers as last configured
 }
 
 // end is this machine's end of the encrypted tunnel: in the kernel, or in this process if the kernel has no WireGuard.
@@ -58,7 +58,7 @@ func (w *wireGuard) close() {
 		w.end.close()
 	}
 	w.end = nil
-	w.told = nil
+	w.configured = nil
 }
 
 // Begin deletes unencrypted routes of an earlier run, and blocks unencrypted packets to and from the ranges. From then
@@ -185,18 +185,18 @@ func (k *Kernel) makeEncrypted(mtu int) (netlink.Link, error) {
 
 // setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use
 // once the link is up: a peer that has an old session with this machine would otherwise use that for up to 15 s, and
-// one behind NAT is reached by nobody until it makes a handshake itself.
+// no peer reaches one behind NAT until it makes a handshake itself.
 func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	var config wgtypes.Config
 	known, err := k.wg.end.peers()
 	if err != nil {
 		return nil, err
 	}
-	if k.wg.told == nil {
+	if k.wg.configured == nil {
 		config.PrivateKey = &k.wg.Private
 		config.ListenPort = &k.port
 	}
-	config.Peers = changes(k.wg.told, known, want, k.wg.KeepAlive)
+	config.Peers = changes(k.wg.configured, known, want, k.wg.KeepAlive)
 	if config.PrivateKey == nil && len(config.Peers) == 0 {
 		return nil, nil
 	}
@@ -204,7 +204,7 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 		return nil, err
 	}
 	for _, p := range want {
-		had, old := k.wg.told[p.Key]
+		had, old := k.wg.configured[p.Key]
 		if _, there := known[p.Key]; !old && !there || old && had.Start != p.Start {
 			greet = append(greet,
 				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Second)},
@@ -215,18 +215,18 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 				})
 		}
 	}
-	k.wg.told = map[Key]Peer{}
+	k.wg.configured = map[Key]Peer{}
 	for _, p := range want {
-		k.wg.told[p.Key] = p
+		k.wg.configured[p.Key] = p
 	}
 	return greet, nil
 }
 
-// changes returns the configuration changes from the configured peers (told) to the planned ones (want). known are the
+// changes returns the configuration changes from the configured peers to the planned ones (want). known are the
 // peers that the end has, and where they are. Unchanged peers are not configured again, because their endpoint may have
 // roamed. A peer that has started again loses its session, which it does not have any more, and stays where it is.
 func changes(
-	told map[Key]Peer, known map[Key]*net.UDPAddr, want []Peer, keepAlive time.Duration,
+	configured map[Key]Peer, known map[Key]*net.UDPAddr, want []Peer, keepAlive time.Duration,
 ) []wgtypes.PeerConfig {
 	var out []wgtypes.PeerConfig
 	for _, key := range slices.SortedFunc(maps.Keys(known), func(a, b Key) int { return bytes.Compare(a[:], b[:]) }) {
@@ -235,7 +235,7 @@ func changes(
 		}
 	}
 	for _, p := range want {
-		was, ok := told[p.Key]
+		was, ok := configured[p.Key]
 		if ok && reflect.DeepEqual(was, p) {
 			continue
 		}

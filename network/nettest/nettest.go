@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nettest makes machines for tests: network namespaces that are connected by switches, whose cables can be cut
-// and mended. Tests of network, podroutes and proxy call it. Everything is removed at the end of the test.
+// and repaired. Tests of network, podroutes and proxy call it. Everything is removed at the end of the test.
 package nettest
 
 import (
@@ -249,7 +249,7 @@ func (c *Cable) Rate(bytes uint64) {
 	})
 }
 
-// Cut drops all packets; the machine's link stays up but loses its carrier. Mend undoes it.
+// Cut drops all packets; the machine's link stays up but loses its carrier. Repair undoes it.
 func (c *Cable) Cut() {
 	c.m.tb.Helper()
 	c.sw.inner.Must(func() error {
@@ -261,8 +261,8 @@ func (c *Cable) Cut() {
 	})
 }
 
-// Mend undoes Cut.
-func (c *Cable) Mend() {
+// Repair undoes Cut.
+func (c *Cable) Repair() {
 	c.m.tb.Helper()
 	c.sw.inner.Must(func() error { return up(c.port) })
 }

@@ -260,7 +260,7 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 			t.Fatalf("seed %d, step %d: %v", seed, i, err)
 		}
 		if d := cmp.Diff(want.String(), writer.want.String()); d != "" {
-			t.Fatalf("seed %d, step %d: the writer believes (-want +got):\n%s", seed, i, d)
+			t.Fatalf("seed %d, step %d: the writer's state (-want +got):\n%s", seed, i, d)
 		}
 		if !writer.Intact() {
 			t.Fatalf("seed %d, step %d: the kernel has something else", seed, i)
@@ -291,9 +291,9 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	heard := make(chan struct{}, 100)
+	changed := make(chan struct{}, 100)
 	done := make(chan error, 1)
-	go func() { done <- writer.Watch(ctx, func() { heard <- struct{}{} }) }() // ends with ctx
+	go func() { done <- writer.Watch(ctx, func() { changed <- struct{}{} }) }() // ends with ctx
 	other, err := nftables.New(nftables.WithNetNSFd(ns))
 	if err != nil {
 		t.Fatal(err)
@@ -324,8 +324,8 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-heard:
-		t.Error("heard of a change that does not concern us")
+	case <-changed:
+		t.Error("notified of a change to another table")
 	case <-time.After(100 * time.Millisecond):
 	}
 	other.FlushRuleset()
@@ -333,9 +333,9 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-heard:
+	case <-changed:
 	case <-time.After(30 * time.Second):
-		t.Fatal("the flush of the rule set was not heard")
+		t.Fatal("not notified of the flush of the rule set")
 	}
 	if writer.Intact() {
 		t.Error("intact, though everything was flushed")
@@ -374,6 +374,6 @@ func TestDamageIsMended(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !writer.Intact() || len(writer.want.Elements["nets4"]) != 3 {
-		t.Error("not mended, or the refused change is lost")
+		t.Error("not repaired, or the refused change is lost")
 	}
 }

@@ -275,12 +275,16 @@ func (a *Agent) listen() error {
 }
 
 func handler[T any](f func(T)) cache.ResourceEventHandlerFuncs {
-	told := func(obj any) {
+	deliver := func(obj any) {
 		if t, ok := client.Delivered[T](obj); ok {
 			f(t)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: told, UpdateFunc: func(_, obj any) { told(obj) }, DeleteFunc: told}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    deliver,
+		UpdateFunc: func(_, obj any) { deliver(obj) },
+		DeleteFunc: deliver,
+	}
 }
 
 // Purge deletes a table from the kernel. No Agent may be running. A missing table is not an error.

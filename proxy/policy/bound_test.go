@@ -130,7 +130,7 @@ func TestClosedNamespace(t *testing.T) {
 }
 
 // TestSharedPoliciesCountOnce: a large policy for a whole namespace stays within the bound, however many other policies
-// its pods have beside it.
+// its pods have in addition.
 func TestSharedPoliciesCountOnce(t *testing.T) {
 	alone := newCluster()
 	alone.policies = []*networkingv1.NetworkPolicy{wide("x", 2000, false)}

@@ -398,8 +398,7 @@ func TestEstablished(t *testing.T) {
 		must(t, writer.Change(state.Drain()))
 		check("allowed again", true)
 	}
-	// The other way round is another matter: replies pass though the client accepts nothing, and the server calls
-	// nobody.
+	// Replies pass even if the client has no ingress and the server no egress.
 	for _, text := range []string{
 		"metadata: {namespace: x, name: in}\nspec: {podSelector: {}}",
 		"metadata: {namespace: \"y\", name: out}\nspec: {podSelector: {}, policyTypes: [Egress]}",

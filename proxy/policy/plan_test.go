@@ -19,7 +19,7 @@ import (
 	"keelson/api/networking/verdict"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "rewrite golden files")
 
 const node = "here"
 
@@ -115,7 +115,7 @@ func parsePolicies(t testing.TB, text string) []*networkingv1.NetworkPolicy {
 	return out
 }
 
-// TestGolden compares plan, rules and truth table of each testdata/*.yaml with the golden file beside it.
+// TestGolden compares plan, rules and truth table of each testdata/*.yaml with the golden file next to it.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -152,7 +152,7 @@ func golden(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs (go test -update writes it anew):\n%s", file, got)
+		t.Errorf("%s differs (go test -update rewrites it):\n%s", file, got)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 	"keelson/api/networking/verdict"
 )
 
-// TestRandom changes a cluster at random. After each step the plan must judge as the API's words do, be that of a state
-// made anew, and its rules those that the changes made of the first ones.
+// TestRandom changes a cluster at random. After each step the plan must agree with the API's definition and with the
+// plan of a state made from scratch, and the rules must be those that the changes made of the first ones.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -101,7 +101,7 @@ func local(e verdict.End) bool { return e.Pod != nil && e.Pod.Spec.NodeName == n
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// change makes one change to c and tells state.
+// change makes one change to c and passes it to state.
 func (c *cluster) change(rnd *rand.Rand, state *State) string {
 	switch rnd.IntN(8) {
 	case 0:

@@ -116,13 +116,13 @@ func (a *Agent) Connected(
 
 // emitMarksLocked emits a mark for each pod that becomes isolated.
 func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
-	told := map[string]bool{}
+	marked := map[string]bool{}
 	for _, addr := range addrs {
 		pod := a.state.owner(addr)
-		if pod == nil || pod.UID == "" || told[pod.UID] {
+		if pod == nil || pod.UID == "" || marked[pod.UID] {
 			continue
 		}
-		told[pod.UID] = true
+		marked[pod.UID] = true
 		policy := &event.Policy{Ingress: pod.policies(Ingress), Egress: pod.policies(Egress)}
 		if len(policy.Ingress)+len(policy.Egress) == 0 {
 			continue

@@ -215,7 +215,7 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, in []*discoveryv1.E
 		timeout: affinityTimeout(b.svc),
 		choice:  choose(cands, b.node),
 	}
-	told := Port{
+	port := Port{
 		Name:      sp.Name,
 		Proto:     s.proto,
 		Fronts:    []netip.AddrPort{netip.AddrPortFrom(ip, s.number)},
@@ -223,12 +223,12 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, in []*discoveryv1.E
 		Endpoints: s.all,
 	}
 	if s.proto == protoUDP {
-		told.Serving = serving(cands)
+		port.Serving = serving(cands)
 	}
 	s.cluster(ip)
 	for _, ext := range b.externals(ipFamily.n) {
 		if s.external(ext) {
-			told.Fronts = append(told.Fronts, netip.AddrPortFrom(ext.addr, s.number))
+			port.Fronts = append(port.Fronts, netip.AddrPortFrom(ext.addr, s.number))
 		}
 	}
 	if sp.NodePort != 0 {
@@ -239,7 +239,7 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, in []*discoveryv1.E
 			b.part.put(ipFamily.name("hairpin"), nft.Addr(e.Addr.Addr())+nft.Addr(e.Addr.Addr()), "")
 		}
 	}
-	b.part.Ports = append(b.part.Ports, told)
+	b.part.Ports = append(b.part.Ports, port)
 }
 
 // ProtocolName returns the name of a protocol's number.

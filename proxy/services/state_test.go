@@ -148,7 +148,7 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 	all := map[types.NamespacedName]Input{}
 	grown, state, _ := Table("test", testNode, nil)
 	update := func(in map[types.NamespacedName]Input) {
-		for range 20 { // until nobody waits for what is free
+		for range 20 { // until no service waits for a free frontend
 			c := state.Update(in)
 			c.Delta.Apply(grown)
 			in = map[types.NamespacedName]Input{}
@@ -178,7 +178,7 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 		whole, fresh, _ := Table("test", testNode, all)
 		for frontend := range fresh.claims { // who came first is history
 			if _, ok := state.claims[frontend]; !ok {
-				t.Fatalf("seed %d, step %d: nobody has %q, which %s would", seed, step, frontend,
+				t.Fatalf("seed %d, step %d: no service has %q, which %s claims", seed, step, frontend,
 					fresh.claims[frontend])
 			}
 		}
