@@ -160,7 +160,7 @@ func validateFailurePolicy(l *check.List, p *admissionv1.FailurePolicyType) {
 	check.Pointer(l, "failurePolicy", p, failurePolicies...)
 }
 
-// validateConstraints wants at least one rule: it tells what type the objects have.
+// validateConstraints requires at least one rule: rules determine the type of the objects.
 func validateConstraints(l *check.List, m *admissionv1.MatchResources) {
 	const child = "matchConstraints"
 	if m == nil {

@@ -46,7 +46,7 @@ var unseen = []schema.GroupResource{
 	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 }
 
-// warnUnseen tells of rules that name what no webhook is asked about. A wildcard may mean something else.
+// warnUnseen warns about rules for resources that are never sent to webhooks. A wildcard may mean something else.
 func warnUnseen(hooks []admissionv1.MutatingWebhook) []string {
 	var out []string
 	for i := range hooks {

@@ -137,7 +137,7 @@ func defaultWebhook(w *admissionv1.MutatingWebhook) {
 	kind.Fill(&w.TimeoutSeconds, defaultTimeout)
 }
 
-// lenience is what an update may leave as wrong as it was: rules that came after the object was stored.
+// lenience names the rules that an update may violate if the stored object did: they came after it was stored.
 type lenience struct {
 	conditions, versions, sideEffects, names bool
 	stored                                   []string // expressions that were there before

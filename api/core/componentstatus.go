@@ -34,7 +34,7 @@ func ComponentStatus() *kind.Kind {
 				if cond.Type != corev1.ComponentHealthy {
 					continue
 				}
-				status := "Unhealthy" // also where nobody knows, as Kubernetes' table has it; the message says so
+				status := "Unhealthy" // also if unknown, as in Kubernetes' table; the message says so
 				if cond.Status == corev1.ConditionTrue {
 					status = "Healthy"
 				}

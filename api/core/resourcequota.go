@@ -161,7 +161,7 @@ var quotaScopeNames = []corev1.ResourceQuotaScope{
 	corev1.ResourceQuotaScopeVolumeAttributesClass,
 }
 
-// scopeFits tells whether a quota on that resource can be limited to the scope.
+// scopeFits reports whether a quota on the resource can be limited to the scope.
 func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	if !resources.IsQuota(name) {
 		return true // nothing is known about it

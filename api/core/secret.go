@@ -152,7 +152,7 @@ func validateSecretUpdate(secret, old *corev1.Secret) field.ErrorList {
 	return errs.Errors()
 }
 
-// secretWarnings tells of a certificate that does not go with its key.
+// secretWarnings warns about a certificate that does not match its key.
 func secretWarnings(s *corev1.Secret) []string {
 	cert := s.Data[corev1.TLSCertKey]
 	key := s.Data[corev1.TLSPrivateKeyKey]

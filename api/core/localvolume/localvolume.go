@@ -28,12 +28,12 @@ const (
 	Finalizer = "keelson.dev/local-volume"
 )
 
-// Is tells whether v is a local volume made by Provisioner.
+// Is reports whether v is a local volume made by Provisioner.
 func Is(v *corev1.PersistentVolume) bool {
 	return v.Annotations[volume.AnnDynamicallyProvisioned] == Provisioner && v.Spec.Local != nil
 }
 
-// On tells whether v is a local volume of this node.
+// On reports whether v is a local volume of this node.
 func On(v *corev1.PersistentVolume, node string) bool { return Is(v) && v.Labels[NodeLabel] == node }
 
 // Fits says why a node can have no local volume of this size. What its volumes take of the disk together is not

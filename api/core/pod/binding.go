@@ -32,8 +32,8 @@ func ValidateBinding(b *corev1.Binding) field.ErrorList {
 }
 
 // Bind does to pod what pods/binding asks for: it names the node, takes over the binding's annotations and labels and
-// marks the pod scheduled. An error, in Kubernetes' words, means that pod cannot be bound now (409 Conflict); pod is
-// then as it was.
+// marks the pod scheduled. An error, in Kubernetes' words, means that pod cannot be bound now (409 Conflict), and
+// leaves pod unchanged.
 func Bind(pod *corev1.Pod, binding *corev1.Binding) error {
 	switch {
 	case pod.DeletionTimestamp != nil:

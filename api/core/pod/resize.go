@@ -133,7 +133,7 @@ func (c *checker) wholeResized(now, old *corev1.ResourceRequirements) *corev1.Re
 	return now
 }
 
-// nodeResizes tells whether the kubelet reports resources, which it does when it can resize.
+// nodeResizes reports whether the kubelet publishes resources, which it does when it can resize.
 func nodeResizes(p *corev1.Pod) bool {
 	for i := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[i]; s.State.Running != nil {

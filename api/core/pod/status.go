@@ -110,7 +110,7 @@ func (c *checker) transitions(now *corev1.PodStatus, old *corev1.Pod) {
 		func(*corev1.ContainerStatus) bool { return false })
 }
 
-// restartsAll tells whether a rule of some container restarts the whole pod.
+// restartsAll reports whether a rule of some container restarts the whole pod.
 func restartsAll(s *corev1.PodSpec) (all bool) {
 	podspec.EachContainer(s, func(ctr *corev1.Container) {
 		for i := range ctr.RestartPolicyRules {

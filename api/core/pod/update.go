@@ -136,7 +136,7 @@ var updatable = strings.Join([]string{
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 }, ",")
 
-// nothingElse puts back what may change and wants the rest to be as it was.
+// nothingElse restores the fields that may change and requires the rest to be unchanged.
 func (c *checker) nothingElse(p, old *corev1.Pod) {
 	now := p.Spec.DeepCopy()
 	for i := range now.Containers {
@@ -219,7 +219,7 @@ func (c *checker) nodeAffinityChanges(now, old *corev1.NodeAffinity) {
 	c.Out()
 }
 
-// onlyAdds tells whether now has the requirements of old first. An empty term matches nothing and has to stay empty.
+// onlyAdds reports whether now has the requirements of old first. An empty term matches nothing and has to stay empty.
 func onlyAdds(now, old *corev1.NodeSelectorTerm) bool {
 	if len(old.MatchExpressions)+len(old.MatchFields) == 0 {
 		return len(now.MatchExpressions)+len(now.MatchFields) == 0

@@ -253,7 +253,7 @@ func TestClaimsStay(t *testing.T) {
 	Pod(gates.On{}).Subs["status"].PrepareUpdate(p, old)
 	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ExtendedResourceClaimStatus == nil ||
 		p.Status.Phase != corev1.PodRunning {
-		t.Errorf("got %+v, want the claims of before", p.Status)
+		t.Errorf("got %+v, want the previous claims", p.Status)
 	}
 	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c"}}
 	Pod(gates.On{}).Subs["status"].PrepareUpdate(p, old)

@@ -13,7 +13,7 @@ import (
 	"keelson/api/internal/check"
 )
 
-// checker checks what only pods have, beside what their specs must be.
+// checker checks what only pods have, in addition to their specs.
 type checker struct {
 	podspec.Checker
 

@@ -112,7 +112,7 @@ func checkInitOnly(errs *check.List, ctr *corev1.Container) {
 	errs.Out()
 }
 
-// IsSidecar tells init containers that keep running beside the others.
+// IsSidecar reports whether an init container keeps running next to the others.
 func IsSidecar(ctr *corev1.Container) bool {
 	return ctr.RestartPolicy != nil && *ctr.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

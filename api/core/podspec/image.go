@@ -75,7 +75,7 @@ func onlyTagBytes(s string) bool {
 	return true
 }
 
-// parseTag reads the tag of any reference; "" when there is none beside a digest, or no reference.
+// parseTag returns the tag of a reference; "" without a tag next to a digest, or if image is no reference.
 func parseTag(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -171,7 +171,7 @@ func checkDescending(errs *check.List, child, p string) {
 	NoBacksteps(errs, child, p)
 }
 
-// checkLocalPath is descending for the names of files that the kubelet writes beside its own, which start with "..".
+// checkLocalPath is checkDescending for names of files that the kubelet writes next to its own, which start with "..".
 func checkLocalPath(errs *check.List, child, p string) {
 	checkDescending(errs, child, p)
 	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {

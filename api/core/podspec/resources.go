@@ -79,7 +79,7 @@ func Quantity(l *check.List, n corev1.ResourceName, q resource.Quantity) {
 	}
 }
 
-// pageMultiple tells whether q is a number of pages of the size that n names; a size that is none passes.
+// pageMultiple reports whether q is a multiple of the page size that n names; an invalid size passes.
 func pageMultiple(n corev1.ResourceName, q resource.Quantity) bool {
 	size, err := quantity.Parse(strings.TrimPrefix(string(n), corev1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 {

@@ -56,7 +56,7 @@ func defaultIPMode(s *corev1.Service) {
 	}
 }
 
-// fromOutside tells services that clients outside the cluster can reach.
+// fromOutside reports whether clients outside the cluster can reach a service.
 func fromOutside(s *corev1.Service) bool {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
@@ -67,7 +67,7 @@ func fromOutside(s *corev1.Service) bool {
 	return false
 }
 
-// hasClusterIP tells services of a type that gets a cluster IP, unless headless.
+// hasClusterIP reports whether a service is of a type that gets a cluster IP, and not headless.
 func hasClusterIP(s *corev1.Service) bool {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
@@ -76,15 +76,15 @@ func hasClusterIP(s *corev1.Service) bool {
 	return false
 }
 
-// needsClusterIP tells services whose type is not ExternalName, be it known or not.
+// needsClusterIP reports whether a service's type, known or not, is not ExternalName.
 func needsClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 
-// hasPortsOnNodes tells services that may have node ports.
+// hasPortsOnNodes reports whether a service may have node ports.
 func hasPortsOnNodes(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// GetsNodePorts tells services whose ports are given node ports where they name none.
+// GetsNodePorts reports whether ports of a service that name no node port get one.
 func GetsNodePorts(s *corev1.Service) bool {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -95,7 +95,7 @@ func GetsNodePorts(s *corev1.Service) bool {
 	return false
 }
 
-// HasHealthCheck tells load balancers that ask each node whether it has endpoints.
+// HasHealthCheck reports whether the service's load balancer asks each node whether it has endpoints.
 func HasHealthCheck(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 		s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
@@ -154,7 +154,7 @@ func dropForType(service, old *corev1.Service) {
 	}
 }
 
-// samePorts tells whether the client left all node ports alone.
+// samePorts reports whether the client left all node ports alone.
 func samePorts(now, was []corev1.ServicePort) bool {
 	had := map[int32]bool{0: true}
 	for _, p := range was {

@@ -23,8 +23,7 @@ func Complete(s, old *corev1.Service) {
 	syncClusterIPs(s, old)
 }
 
-// syncClusterIPs lets clients that know only clusterIP change it: where clusterIPs was left as it was (or out), it
-// follows.
+// syncClusterIPs lets clients that know only clusterIP change it: clusterIPs follows if it is unchanged or absent.
 func syncClusterIPs(s, old *corev1.Service) {
 	now := &s.Spec
 	if old == nil {
@@ -83,8 +82,8 @@ func keepNodePorts(now, was *corev1.ServiceSpec) {
 	}
 }
 
-// LeftAlone tells whether an update leaves a service that prefers two families with the addresses and families it has:
-// it is not moved to what the cluster has by now.
+// LeftAlone reports whether an update leaves a service that prefers two families with the addresses and families it
+// has: it is not moved to what the cluster has by now.
 func LeftAlone(s, old *corev1.Service) bool {
 	prefers := func(s *corev1.Service, unset bool) bool {
 		p := s.Spec.IPFamilyPolicy

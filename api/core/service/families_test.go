@@ -158,7 +158,7 @@ func TestFamiliesChange(t *testing.T) {
 	} {
 		cluster := []corev1.IPFamily{v4, v6}
 		if tt.spec.IPFamilyPolicy != nil && *tt.spec.IPFamilyPolicy == prefer {
-			cluster = cluster[:1] // as it was when the service was made
+			cluster = cluster[:1] // the cluster's families when the service was created
 		}
 		old := &corev1.Service{Spec: tt.spec}
 		old.Name = "web"

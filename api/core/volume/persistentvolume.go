@@ -285,7 +285,7 @@ func validateSource(errs *check.List, pv *corev1.PersistentVolume, source *corev
 	}
 }
 
-// validateNamespaces checks what the sources of volumes have beside those of pods: namespaces.
+// validateNamespaces checks what volume sources of persistent volumes have in addition to those of pods: namespaces.
 func validateNamespaces(errs *check.List, source *corev1.PersistentVolumeSource) {
 	namespace := func(child string, r *corev1.SecretReference) {
 		if r != nil && r.Namespace == "" {
