@@ -50,7 +50,6 @@ var unswept = []string{
 	"apiserver/*.go",
 	"apiserver/admission/...",
 	"cli/...",
-	"cluster/...",
 	"test/...",
 	"timeline/...",
 }

@@ -48,7 +48,7 @@ func claimFor(name string, edit func(*corev1.PersistentVolumeClaimSpec)) *corev1
 	return claim
 }
 
-// storageInUse: claims, volumes and attribute classes go when nobody uses them, and not before.
+// storageInUse: claims, volumes and attribute classes go when no one uses them, and not before.
 func storageInUse(t *testing.T, c kubernetes.Interface) {
 	limited := limit(t, c, "storage", corev1.ResourceQuotaSpec{Hard: hard("configmaps", "99")})
 	ctx := t.Context()
@@ -76,7 +76,7 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 			t.Fatalf("new claim: %v, %v", made.Finalizers, err)
 		}
 	}
-	// The pod's node is there, so that nobody takes the pod for lost.
+	// The pod's node is there, so that no one takes the pod for lost.
 	_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}},
 		metav1.CreateOptions{})
 	limited.must("node", err)
@@ -94,7 +94,7 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	for _, name := range []string{"used", "free"} {
 		limited.must("delete", claims.Delete(ctx, name, metav1.DeleteOptions{}))
 	}
-	gone("a claim that nobody uses", getClaim("free")) // claims of a namespace are judged together
+	gone("a claim that no pod uses", getClaim("free")) // claims of a namespace are judged together
 	if got, err := claims.Get(ctx, "used", metav1.GetOptions{}); err != nil || got.DeletionTimestamp == nil {
 		t.Errorf("a claim in use: got %v, want it there, being deleted", err)
 	}
@@ -238,7 +238,7 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	if got := checked("confused.example.com", 2); len(got) != 0 {
-		t.Errorf("mended types: got %v", got)
+		t.Errorf("repaired types: got %v", got)
 	}
 }
 

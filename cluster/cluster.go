@@ -499,7 +499,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 	}
 }
 
-// otherListeners are the addresses on which this process listens beside the API.
+// otherListeners are the addresses on which this process listens in addition to the API's.
 func (c *Cluster) otherListeners() []netip.AddrPort {
 	if c.etcd == nil {
 		return nil

@@ -114,7 +114,7 @@ func TestRefusedKubelet(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			if state == "keep" && len(left) != 1 {
-				t.Errorf("%s: %v are left beside what is not Keelson's", c.name, left)
+				t.Errorf("%s: %v are left in addition to what is not Keelson's", c.name, left)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func TestLockOfTheDying(t *testing.T) {
 	}
 	_ = child.Wait() // killed
 	if datadir.Alive(child.Process.Pid) || !datadir.Alive(os.Getpid()) {
-		t.Error("alive does not tell the dead from the living")
+		t.Error("Alive is wrong about a process that has ended, or about this one")
 	}
 }
 
@@ -246,5 +246,5 @@ func TestEraseTakesOnlyWhatIsOurs(t *testing.T) {
 
 // TestRoleWithoutLog: a part that is given no place for its log discards it.
 func TestRoleWithoutLog(t *testing.T) {
-	RoleConfig{}.log().Error("nobody reads this")
+	RoleConfig{}.log().Error("no one reads this")
 }

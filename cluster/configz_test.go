@@ -12,7 +12,7 @@ import (
 	"keelson/cluster/flags"
 )
 
-// TestConfigz: what the flags said is what /configz tells, by Kubernetes' names; kubeadm's command lines are
+// TestConfigz: /configz returns what the flags set, by Kubernetes' names; kubeadm's command lines are
 // understood.
 func TestConfigz(t *testing.T) {
 	for _, c := range []struct {

@@ -93,7 +93,7 @@ func damage(t *testing.T, path, other string, how func(b, other []byte) []byte) 
 }
 
 // TestIdentitiesAreNotMadeAnew: whatever happens to one of the files by which clients know the cluster, the next start
-// says which it is and how to put it back, and changes nothing; when the file is back, the cluster starts as it was.
+// says which it is and how to put it back, and changes nothing; when the file is back, the cluster starts unchanged.
 func TestIdentitiesAreNotMadeAnew(t *testing.T) {
 	other := madeDir(t)
 	for _, file := range []string{"ca.crt", "ca.key", "sa.key", "front-proxy-ca.crt", "front-proxy-ca.key"} {
@@ -106,7 +106,7 @@ func TestIdentitiesAreNotMadeAnew(t *testing.T) {
 				err := newCluster(dir)
 				if err == nil {
 					if what == "a changed byte" {
-						return // of the public key beside the private one, which nobody reads; the key is the same
+						return // of the public key next to the private one, which no one reads; the key is the same
 					}
 					t.Fatal("the cluster starts")
 				}
@@ -159,7 +159,7 @@ func TestIdentitiesOfAnotherCluster(t *testing.T) {
 }
 
 // TestIdentitiesWithoutFingerprints: an older directory has none; they are noted, and what such a directory always had
-// is not made anew.
+// is not made again.
 func TestIdentitiesWithoutFingerprints(t *testing.T) {
 	for _, gone := range [][]string{
 		{},
@@ -210,7 +210,7 @@ func TestIdentitiesWithoutFingerprints(t *testing.T) {
 	})
 }
 
-// TestFingerprintsDamaged: the list itself is never believed in part.
+// TestFingerprintsDamaged: the list itself is never trusted in part.
 func TestFingerprintsDamaged(t *testing.T) {
 	other := madeDir(t)
 	for what, how := range damages {

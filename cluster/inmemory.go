@@ -41,8 +41,8 @@ import (
 type InMemoryConfig struct {
 	// Store holds the objects. The caller closes it after Run.
 	Store store.Store
-	// Listener serves the API over HTTPS beside the in-memory transport; nil: only this process reaches the API. The
-	// cluster closes it.
+	// Listener serves the API over HTTPS in addition to the in-memory transport; nil: only this process reaches the
+	// API. The cluster closes it.
 	Listener net.Listener
 	API      options.Options
 	Services options.Services

@@ -21,7 +21,7 @@ import (
 	"keelson/pki"
 )
 
-// TestFinishWaitsForUsers: the old key of the CA, and that of service-account tokens, are trusted until nobody needs
+// TestFinishWaitsForUsers: the old key of the CA, and that of service-account tokens, are trusted until no one needs
 // them: no client of the API or of etcd's, no kubelet, no webhook, no token.
 func TestFinishWaitsForUsers(t *testing.T) {
 	c, admin := serve(t, func(c *Config) { c.EtcdListen = "127.0.0.1:0" })
@@ -89,7 +89,7 @@ func TestFinishWaitsForUsers(t *testing.T) {
 	})
 	refused("ca", "certificates of the old key are in use by etcd-user")
 	refused(credentials.TokenIdentity, "in which time pods get new tokens")
-	robot := rest.AnonymousClientConfig(c.clientOf(t, "nobody"))
+	robot := rest.AnonymousClientConfig(c.clientOf(t, "stranger"))
 	robot.BearerToken = issued.Status.Token
 	if _, err := kubernetes.NewForConfigOrDie(robot).Discovery().ServerVersion(); err != nil {
 		t.Fatal(err)

@@ -113,7 +113,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 	}
 }
 
-// TestLostStore: a store that is gone as a whole is not made anew silently, but in a directory that never had one.
+// TestLostStore: a store that is gone as a whole is not made again silently, but in a directory that never had one.
 func TestLostStore(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := datadir.Dir(t.TempDir())

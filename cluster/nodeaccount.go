@@ -18,13 +18,13 @@ import (
 	"keelson/auth"
 )
 
-// nodeRolesName is the Role by which nodes may request tokens for the roles that run beside their kubelets.
+// nodeRolesName is the Role by which nodes may request tokens for the roles that run next to their kubelets.
 const nodeRolesName = "keelson:node-roles"
 
 // accountUser is the user name of a service account of kube-system.
 func accountUser(name string) string { return account(name)(Config{}).Name }
 
-// nodeAccountNames are the service accounts of the roles beside a kubelet.
+// nodeAccountNames are the service accounts of the roles next to a kubelet.
 func nodeAccountNames(rows []role) []string {
 	var out []string
 	for i := range rows {
@@ -36,9 +36,9 @@ func nodeAccountNames(rows []role) []string {
 	return out
 }
 
-// nodeAccountObjects are the service accounts of the roles beside kubelets, and the RBAC that lets nodes request tokens
-// for them. NodeRestriction allows a node only tokens bound to its own Node object. To deny nodes a role, delete its
-// name from the Role and set autoupdate "false".
+// nodeAccountObjects are the service accounts of the roles next to kubelets, and the RBAC that lets nodes request
+// tokens for them. NodeRestriction allows a node only tokens bound to its own Node object. To deny nodes a role, delete
+// its name from the Role and set autoupdate "false".
 func nodeAccountObjects(rows []role) []runtime.Object {
 	names := nodeAccountNames(rows)
 	if len(names) == 0 {
@@ -121,7 +121,7 @@ func WriteNodeRBAC(w io.Writer, node string) error {
 }
 
 // oldNodeBindings are the ClusterRoleBindings of versions before decision 0115, which let every node read what the
-// roles beside its kubelet read.
+// roles next to its kubelet read.
 func oldNodeBindings(rows []role) []*rbacv1.ClusterRoleBinding {
 	var out []*rbacv1.ClusterRoleBinding
 	for i := range rows {

@@ -158,8 +158,8 @@ func (h *hostile) attempts(t *testing.T, cs kubernetes.Interface) map[string]err
 	return out
 }
 
-// TestHostileNode: who has the key of a node, or a token of a role beside its kubelet, reads and writes nothing of
-// other nodes.
+// TestHostileNode: the key of a node, or a token of a role next to its kubelet, gives no right to read or write
+// anything of other nodes.
 func TestHostileNode(t *testing.T) {
 	hostile := newHostile(t)
 	ctx := t.Context()

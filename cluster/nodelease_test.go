@@ -15,10 +15,10 @@ func TestLongLeases(t *testing.T) {
 		cfg  Config
 		long bool
 	}{
-		"alone":                           {cfg: Config{}, long: true},
-		"alone, serves the etcd API":      {cfg: Config{EtcdListen: "127.0.0.1:2379"}, long: true},
-		"on etcd":                         {cfg: Config{Etcd: etcd}},
-		"controllers in a process beside": {cfg: Config{NoAgents: true}},
+		"alone":                          {cfg: Config{}, long: true},
+		"alone, serves the etcd API":     {cfg: Config{EtcdListen: "127.0.0.1:2379"}, long: true},
+		"on etcd":                        {cfg: Config{Etcd: etcd}},
+		"controllers in another process": {cfg: Config{NoAgents: true}},
 	} {
 		want := map[bool]int64{true: int64(heartbeat)}[test.long]
 		if got := test.cfg.leaseInterval(); int64(got) != want {

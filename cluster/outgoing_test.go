@@ -169,7 +169,7 @@ func onThisMachine(t *testing.T, address string) bool {
 	return false
 }
 
-// TestOutgoingIdentitiesHaveNoRightsAtHome: who makes the server call itself is nobody there, whatever headers come
+// TestOutgoingIdentitiesHaveNoRightsAtHome: who makes the server call itself is no one there, whatever headers come
 // along.
 func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	cluster, _ := serve(t, func(*Config) {})
@@ -207,8 +207,8 @@ func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	}
 }
 
-// TestKubeletsLetServerIn: a kubelet with webhook authorization hears that the API server may call it; nobody else
-// hears so.
+// TestKubeletsLetServerIn: a kubelet with webhook authorization is answered that the API server may call it; no other
+// caller is.
 func TestKubeletsLetServerIn(t *testing.T) {
 	cluster, admin := serve(t, func(*Config) {})
 	node := kubernetes.NewForConfigOrDie(cluster.clientOf(t, "system:node:one", auth.Nodes))
@@ -282,7 +282,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		})
 		if (err == nil) != tt.want {
-			t.Errorf("%s: %v, want it believed: %v", what, err, tt.want)
+			t.Errorf("%s: %v, want it trusted: %v", what, err, tt.want)
 		}
 	}
 	b, err := os.ReadFile(filepath.Join(dir, credentials.KubeletClientPair+".crt"))
@@ -298,7 +298,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 			Roots:     keys.KubeletServing().ClientCAs(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}); err == nil {
-		t.Error("kubelets still believe clients of the cluster's own authority")
+		t.Error("kubelets still trust clients of the cluster's own authority")
 	}
 }
 

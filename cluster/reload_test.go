@@ -133,7 +133,7 @@ func TestWrongFilesAreListed(t *testing.T) {
 }
 
 // TestOwnTokensAndKeys: tokens are from and for whom the options say, by the key they name, and a file's tokens are
-// believed.
+// trusted.
 func TestOwnTokensAndKeys(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {

@@ -177,7 +177,7 @@ authorizers:
 	}
 	if _, err := carol.CoreV1().Secrets("default").Create(ctx,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("what nobody allows: %v", err)
+		t.Errorf("what no authorizer allows: %v", err)
 	}
 	if _, err := bob.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("whom the judge does not know: %v", err)
@@ -200,7 +200,7 @@ authorizers:
 	}, metav1.CreateOptions{})
 	if err != nil || !rules.Status.Incomplete || !strings.Contains(rules.Status.EvaluationError,
 		"webhook authorizer does not support") {
-		t.Errorf("rules beside a webhook: %v %+v", err, rules)
+		t.Errorf("rules next to a webhook: %v %+v", err, rules)
 	}
 	stranger := with(access, "")
 	if b, err := stranger.Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(ctx); err != nil || string(b) != "ok" {

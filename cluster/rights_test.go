@@ -42,11 +42,11 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (-want +got; -update writes it anew):\n%s", path, d)
+		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, d)
 	}
 }
 
-// TestRights shows what every identity of the cluster's own may do. What grows here grows for whoever steals its key.
+// TestRights shows what every identity of the cluster's own may do. What grows here grows for a thief of its key.
 func TestRights(t *testing.T) {
 	rbac := &authz.RBAC{}
 	rbac.Set(slices.DeleteFunc(bootstrapObjects(gates.On{}), func(o runtime.Object) bool {
@@ -85,7 +85,7 @@ func TestRights(t *testing.T) {
 		u := r.user(Config{})
 		show(r.name, &auth.User{Name: u.Name}, nil)
 		if r.account != "" && accountUser(r.account) != u.Name {
-			show(r.name+" beside a kubelet of its own process",
+			show(r.name+" next to a kubelet in a process of its own",
 				&auth.User{Name: authn.ServiceAccountUser("kube-system", r.account, "", "").Name}, nil)
 		}
 	}

@@ -26,7 +26,7 @@ type role struct {
 	name string
 	// needs are the roles in the same process that must be ready first.
 	needs []string
-	// node roles run on a real node beside its kubelet, in `keelson up` and in `keelson kubelet`.
+	// node roles run on a real node next to its kubelet, in `keelson up` and in `keelson kubelet`.
 	node bool
 	// in reports whether a cluster with that configuration has the role; nil: always. Node roles need not check for a
 	// real node.
@@ -51,7 +51,7 @@ type roleIdentity struct {
 	agent string
 	// file.kubeconfig below pki/ is the kubeconfig of the role in a process of its own.
 	file string
-	// account is the service account in kube-system as which the role works beside a kubelet in another process than
+	// account is the service account in kube-system as which the role works next to a kubelet in another process than
 	// the server (nodeAccounts).
 	account string
 	// bound is a ClusterRole of Kubernetes that is bound to the user and the account. rules are further rights, as the

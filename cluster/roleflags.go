@@ -137,7 +137,7 @@ func applySchedulerFile(role *RoleConfig) error {
 }
 
 const (
-	noProxies = "front proxies are not believed by what this process serves"
+	noProxies = "front proxies are not trusted by what this process serves"
 	noLimit   = "the API server limits its clients, not they themselves"
 	noPolling = "objects are watched, not looked at from time to time"
 )

@@ -435,7 +435,7 @@ func (r RoleConfig) nodeParts(
 		cert.Joined.LearnNetwork(ctx, cl)
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.Joined.Learn()})
 	}
-	for _, f := range cert.Beside {
+	for _, f := range cert.Keepers {
 		beside = append(beside, run.Part{Name: "certificates", Run: f})
 	}
 	g := &run.Group{}

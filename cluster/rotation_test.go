@@ -115,8 +115,8 @@ func TestServingCertificatesRotate(t *testing.T) {
 	}
 }
 
-// TestClientAuthoritiesRotate: clients and proxies of an authority that is no longer believed are refused on the
-// connections they have, those of the new one are let in, and aggregated servers are told.
+// TestClientAuthoritiesRotate: clients and proxies of an authority that is no longer trusted are refused on the
+// connections they have, those of the new one are let in, and aggregated servers are notified.
 func TestClientAuthoritiesRotate(t *testing.T) {
 	first := authority(t, "first")
 	second := authority(t, "second")
@@ -159,7 +159,7 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 	}
 	for what, c := range map[string]*kubernetes.Clientset{"client": next, "proxy": nextProxy} {
 		if err := list(c); !apierrors.IsUnauthorized(err) {
-			t.Errorf("%s of nobody's: %v", what, err)
+			t.Errorf("%s of no account: %v", what, err)
 		}
 	}
 	replace(t, clients, []byte("nothing\n"))
@@ -173,13 +173,13 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 		}
 		for _, c := range []*kubernetes.Clientset{old, oldProxy} {
 			if err := list(c); !apierrors.IsUnauthorized(err) {
-				return "who was believed is answered with " + errorText(err)
+				return "a client that was trusted is answered with " + errorText(err)
 			}
 		}
 		told, err := kubernetes.NewForConfigOrDie(access).CoreV1().ConfigMaps("kube-system").Get(ctx,
 			"extension-apiserver-authentication", metav1.GetOptions{})
 		if err != nil || !strings.Contains(told.Data["client-ca-file"], strings.TrimSpace(string(second.CertPEM()))) {
-			return "aggregated servers are not told: " + errorText(err)
+			return "aggregated servers are not notified: " + errorText(err)
 		}
 		return ""
 	})
@@ -262,7 +262,7 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 	}
 	before := s.ResourceVersion
 	if s, err = secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil || s.ResourceVersion == before {
-		t.Errorf("a secret of the old key was not stored anew: %v", err)
+		t.Errorf("a secret of the old key was not stored again: %v", err)
 	}
 	before = s.ResourceVersion
 	if s, err = secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil || s.ResourceVersion != before {

@@ -152,7 +152,7 @@ func (c *Cluster) keepSettings(
 	})
 }
 
-// mayEncrypt refuses a server beside another one when one of the two cannot read what the other encrypts.
+// mayEncrypt refuses a server next to another one when one of the two cannot read what the other encrypts.
 func mayEncrypt(
 	ctx context.Context, known, own sharedSettings, running func(context.Context) (bool, error),
 ) error {

@@ -149,7 +149,7 @@ func secretsWith(t *testing.T, keys ...string) string {
 	return path
 }
 
-// TestServersReadEachOther: a server does not start beside others where one of them could not read what the other
+// TestServersReadEachOther: a server does not start next to others where one of them could not read what the other
 // encrypts; alone it may have any keys.
 func TestServersReadEachOther(t *testing.T) {
 	st, err := embed.Open(embed.Options{Dir: t.TempDir()})

@@ -56,7 +56,7 @@ type site struct {
 	election  agents.Election
 	waitAgain bool
 	signers   credentials.Signers
-	// rejected is what the API server in this process tells of configuration files that are not in use; nil: it runs in
+	// rejected is what the API server in this process reports configuration files that are not in use; nil: it runs in
 	// another process.
 	rejected *configreload.Rejected
 	server   *serverSite // nil if the API server runs in another process
@@ -109,7 +109,7 @@ type nodeEnv struct {
 	renew time.Duration
 }
 
-// heartbeat is the lease renewal interval of a node whose process is the whole control plane: when it ends, nobody is
+// heartbeat is the lease renewal interval of a node whose process is the whole control plane: when it ends, no one is
 // left to notice (docs/decisions/0004). Every other kubelet has Kubernetes' default.
 const heartbeat = 15 * time.Minute
 
@@ -122,15 +122,15 @@ func (s *site) client(r roleIdentity) *client.Client {
 func (s *site) logOf(component string) *slog.Logger { return s.log.With(eventlog.Key, component) }
 
 // build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves;
-// the last one is that of all further waves. beside starts with the first wave.
+// the last one is that of all further waves. The parts first start with the first wave.
 func (s *site) build(group *run.Group, started func(string, time.Duration), want func(
 	*role,
-) bool, beside []run.Part, names ...string,
+) bool, first []run.Part, names ...string,
 ) error {
 	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(s.cfg) }) {
 		var parts []run.Part
 		if i == 0 {
-			parts = beside
+			parts = first
 		}
 		for _, r := range wave {
 			f, err := r.make(s)
@@ -383,7 +383,7 @@ func (s *site) kubelet() (run.Func, error) {
 }
 
 // podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges
-// tell.
+// say so.
 func (s *site) podAddressCheck() (func(netip.Addr) bool, error) {
 	if !s.cfg.CNI.Enabled() || !s.cfg.realNode() {
 		return nil, nil // absence is an answer here

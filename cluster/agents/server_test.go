@@ -109,7 +109,7 @@ func (j *judge) serve(t *testing.T, o Serving, dog *leaderelection.HealthzAdapto
 	return srv
 }
 
-// ask sends a request as whoever cert and token show.
+// request sends a request with a certificate, a token, or neither.
 func request(t *testing.T, srv *httptest.Server, method, path, token string, cert *tls.Certificate) (int, string) {
 	t.Helper()
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // the certificate was made for this run
@@ -227,7 +227,7 @@ func TestAgentsCallers(t *testing.T) {
 	}
 	reader := pki.Subject{Name: "reader"}
 	admin := pki.Subject{Name: "admin", Groups: []string{"system:masters"}}
-	nobody := pki.Subject{Name: "nobody"}
+	nobody := pki.Subject{Name: "stranger"}
 	srv := judge.serve(t, Serving{}, nil)
 	for _, c := range []struct {
 		name, method, path, token string
@@ -247,7 +247,7 @@ func TestAgentsCallers(t *testing.T) {
 		{"another path", "GET", "/debug/pprof/", "good", nil, 403, `User \"reader\" cannot get path \"/debug/pprof/\"`},
 		{"a wrong token", "GET", "/metrics", "bad", nil, 401, `"message":"Unauthorized"`},
 		{"a certificate", "GET", "/metrics", "", clientOf(t, judge.ca, reader), 200, "kubernetes_build_info"},
-		{"a certificate of nobody", "GET", "/metrics", "", clientOf(t, judge.ca, nobody), 403, `User \"nobody\"`},
+		{"a certificate without rights", "GET", "/metrics", "", clientOf(t, judge.ca, nobody), 403, `User \"stranger\"`},
 		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, judge.ca, admin), 200, "goroutine"},
 		{"another authority's", "GET", "/metrics", "", clientOf(t, other, admin), 401, "Unauthorized"},
 		{"the configuration is not for all", "GET", "/configz", "", nil, 403, ""},
@@ -291,7 +291,7 @@ func TestAgentsProfiling(t *testing.T) {
 }
 
 // TestAgentsReviewsAreKept: a scraper costs the API server no two questions for each scrape, and what it said before is
-// good while it is gone, but nobody new gets in.
+// good while it is gone, but no one new gets in.
 func TestAgentsReviewsAreKept(t *testing.T) {
 	j := newJudge(t)
 	srv := j.serve(t, Serving{}, nil)

@@ -23,7 +23,7 @@ import (
 	"keelson/cluster/clustertest"
 )
 
-// bad is a cluster with one good Deployment, web, in the namespace good, and what the tests put beside it.
+// bad is a cluster with one good Deployment, web, in the namespace good, and what the tests add to it.
 type bad struct {
 	*clustertest.Cluster
 	t *testing.T
@@ -60,7 +60,7 @@ func startBad(t *testing.T) *bad {
 	return b
 }
 
-// must fails the test for an error beside an object.
+// must fails the test for an error that comes with an object.
 func must(t *testing.T) func(any, error) {
 	return func(_ any, err error) {
 		t.Helper()
@@ -153,10 +153,10 @@ func TestOwnersThatAreNot(t *testing.T) {
 			UID:        web.UID,
 		}
 		for name, ownerReference := range map[string]metav1.OwnerReference{
-			"nobody": {
+			"absent": {
 				APIVersion: "v1",
 				Kind:       "ConfigMap",
-				Name:       "nobody",
+				Name:       "absent",
 				UID:        "11111111-1111-1111-1111-111111111111",
 			},
 			"nokind": {
@@ -179,7 +179,7 @@ func TestOwnersThatAreNot(t *testing.T) {
 		bad.event("bad", "OwnerRefInvalidNamespace", "cross", `does not exist in namespace "bad"`)
 		bad.event("default", "OwnerRefInvalidNamespace", "stays", `does not exist in namespace ""`)
 		bad.calm(0)
-		for name, stays := range map[string]bool{"nobody": false, "cross": false, "nokind": true} {
+		for name, stays := range map[string]bool{"absent": false, "cross": false, "nokind": true} {
 			if _, err := bad.CoreV1().ConfigMaps("bad").Get(t.Context(), name,
 				metav1.GetOptions{}); (err == nil) != stays {
 				t.Errorf("config map %s: %v, want it there: %v", name, err, stays)
@@ -233,7 +233,7 @@ func TestSchedulesThatAreNot(t *testing.T) {
 func TestAutoscalersWithoutMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := startBad(t)
-		for name, target := range map[string]string{"blind": "web", "lost": "nobody"} {
+		for name, target := range map[string]string{"blind": "web", "lost": "absent"} {
 			must(t)(bad.AutoscalingV2().HorizontalPodAutoscalers("good").Create(
 				t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
 					ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -257,7 +257,7 @@ func TestAutoscalersWithoutMetrics(t *testing.T) {
 					},
 				}, metav1.CreateOptions{}))
 		}
-		bad.event("good", "FailedGetScale", "lost", `"nobody" not found`)
+		bad.event("good", "FailedGetScale", "lost", `"absent" not found`)
 		bad.event("good", "FailedGetPodsMetric", "blind", "hits")
 		// One look in 15 s; an event that is repeated is counted in the one that is there.
 		bad.calm(2 * 3 * 240)

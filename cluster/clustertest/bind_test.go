@@ -21,7 +21,8 @@ import (
 	"keelson/cluster/clustertest"
 )
 
-// TestAnswerToBindingLost: a pod that was bound is not said to be unscheduled because the scheduler did not hear of it.
+// TestAnswerToBindingLost: a pod that was bound is not said to be unscheduled because the scheduler did not learn of
+// it.
 func TestAnswerToBindingLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Bool
@@ -138,7 +139,7 @@ func TestRefusalArrivesLate(t *testing.T) {
 	})
 }
 
-// TestRefusalOfChangedPod: somebody who changes the pod meanwhile does not keep its refusal from being told.
+// TestRefusalOfChangedPod: the refusal of a pod is reported although the pod is changed meanwhile.
 func TestRefusalOfChangedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int32

@@ -116,7 +116,7 @@ type kubeconfigFile struct {
 	conns *servers.Transport
 
 	current atomic.Pointer[tls.Certificate]
-	last    *rest.Config // as it was read last; used by changed alone
+	last    *rest.Config // the one that was read last; used by changed alone
 }
 
 // show uses the client certificate of the file.

@@ -161,7 +161,7 @@ func (i *identities) present(name string, files []string) error {
 }
 
 // same returns an error if an identity is not the one that was created. Otherwise it records it. trusted are the keys
-// that are trusted beside it: while a key is replaced, the known one may be one of them.
+// that are trusted in addition to it: while a key is replaced, the known one may be one of them.
 func (i *identities) same(name string, files []string, key crypto.PublicKey, trusted []crypto.PublicKey) error {
 	sum, err := pki.Fingerprint(key)
 	if err != nil {

@@ -54,7 +54,7 @@ type Config struct {
 	// NodeName and NodeIPs are this machine's node.
 	NodeName string
 	NodeIPs  []net.IP
-	// ServerNames and ServerIPs are names and addresses of the API server, beside those that every server has.
+	// ServerNames and ServerIPs are names and addresses of the API server, in addition to those that every server has.
 	ServerNames []string
 	ServerIPs   []net.IP
 	// Agents are the users of roles that may run as processes of their own, by the name of their kubeconfig.
@@ -97,7 +97,7 @@ func InMemory(cfg Config) (*Keys, error) {
 	return k, nil
 }
 
-// OpenKubeletKeys opens what a kubelet needs that runs beside the API server of the same data directory, in a process
+// OpenKubeletKeys opens what a kubelet needs that shares the data directory with an API server and runs in a process
 // of its own.
 func OpenKubeletKeys(dir datadir.Dir, nodeName string, nodeIPs []net.IP) (*Keys, error) {
 	ids, err := openIdentities(dir)

@@ -313,8 +313,8 @@ func (h *bundleHolder) bundles() [][]byte {
 	return out
 }
 
-// bundlesReady is an error if the API server would verify a webhook or another API server by the old key alone: whoever
-// has it could act as one of them, and what the new key signs for them would be refused.
+// bundlesReady is an error if the API server would verify a webhook or another API server by the old key alone: an
+// attacker who has it could act as one of them, and what the new key signs for them would be refused.
 func bundlesReady(ctx context.Context, cl kubernetes.Interface, old []*x509.Certificate) error {
 	var late []string
 	for _, resource := range slices.Sorted(maps.Keys(bundleHolders)) {

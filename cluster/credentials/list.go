@@ -51,7 +51,7 @@ func ServeList(all func() []pki.Info) http.Handler {
 	})
 }
 
-// List lists the certificates of a data directory, and those that a running API server has in use beside them.
+// List lists the certificates of a data directory, and those that a running API server uses in addition.
 func List(ctx context.Context, dir datadir.Dir) ([]pki.Info, error) {
 	dir, err := dir.Resolve()
 	if err != nil {

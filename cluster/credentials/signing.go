@@ -49,7 +49,7 @@ func (o *Signing) Rows() []option.Row {
 		option.New(&o.RootCAFile, "root-ca-file", "",
 			"`FILE` with the authorities that pods trust the API server by (default: those of the kubeconfig)"),
 		option.New(&o.All.Cert, "cluster-signing-cert-file", "", "sign approved certificate requests by the authority "+
-			"in `FILE` (default: that of the data directory; where there is none, nobody signs)"),
+			"in `FILE` (default: that of the data directory; where there is none, nothing is signed)"),
 		option.New(&o.All.Key, "cluster-signing-key-file", "", "`FILE` with its key"),
 	}
 	o.By = map[string]*AuthorityFiles{}

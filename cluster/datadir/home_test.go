@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCopyOfANode: a node does not start on a copy of its directory beside the original. It does where the directory
-// was moved, or where the original has gone.
+// TestCopyOfANode: a node does not start on a copy of its directory while the original exists. It does where the
+// directory was moved, or where the original has gone.
 func TestCopyOfANode(t *testing.T) {
 	root := t.TempDir()
 	at := func(name string) Dir { return Dir(filepath.Join(root, name)) }

@@ -40,8 +40,8 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestNoCluster: the hint names the directory that was asked for. A kubeconfig that was named is told as what is wrong
-// with it.
+// TestNoCluster: the hint names the directory that was asked for. For a kubeconfig that was named the error says
+// what is wrong with it.
 func TestNoCluster(t *testing.T) {
 	dir := Dir(t.TempDir())
 	broken := dir.Sub("broken.yaml")

@@ -84,10 +84,10 @@ func (o Options) Opens() string {
 	case ip.IsLoopback():
 		return ""
 	case ip.IsUnspecified():
-		return "the API listens on every address of this machine: whoever reaches one can try to log in, and see the " +
-			"version without"
+		return "the API listens on every address of this machine: clients that reach one can try to log in, and see " +
+			"the version without"
 	default:
-		return fmt.Sprintf("the API listens on %s: whoever reaches that address can try to log in, and see the "+
+		return fmt.Sprintf("the API listens on %s: clients that reach that address can try to log in, and see the "+
 			"version without", ip)
 	}
 }

@@ -137,7 +137,7 @@ func compare(ctx context.Context, from, to store.Store) error {
 		n++
 		got, _, err := to.Get(ctx, kv.Key, 0)
 		if err != nil || !bytes.Equal(got.Value, kv.Value) {
-			missing = fmt.Errorf("%s did not arrive as it was: %w", kv.Key, err)
+			missing = fmt.Errorf("%s was not copied unchanged: %w", kv.Key, err)
 			return missing
 		}
 		return nil

@@ -28,7 +28,7 @@ import (
 const revisionGap = 1_000_000_000
 
 // Restore fills dir, which must be empty or absent, from the file at path: a backup, or a snapshot of `etcdctl snapshot
-// save`. It does so completely or not at all. The next restore removes what a killed one left beside dir.
+// save`. It does so completely or not at all. The next restore removes what a killed one left next to dir.
 func Restore(ctx context.Context, dir datadir.Dir, path string) (sum Summary, err error) {
 	if err := restorable(dir); err != nil {
 		return sum, err
@@ -77,7 +77,7 @@ func Restore(ctx context.Context, dir datadir.Dir, path string) (sum Summary, er
 	return sum, datadir.SyncDir(filepath.Dir(abs))
 }
 
-// restoreDir makes an empty, locked directory beside dir. Only one restore at a time may hold the lock.
+// restoreDir makes an empty, locked directory next to dir. Only one restore at a time may hold the lock.
 func restoreDir(dir string) (tmp string, lock *os.File, err error) {
 	tmp = dir + ".restoring"
 	if err := os.MkdirAll(tmp, 0o700); err != nil {

@@ -112,7 +112,7 @@ func TestRestoreRefusals(t *testing.T) {
 }
 
 // TestRestoreKilled kills restores half-way: the data directory is absent or whole, and the next restore leaves nothing
-// beside it.
+// next to it.
 func TestRestoreKilled(t *testing.T) {
 	const n = 8000
 	file := backupFile(t, n)
@@ -159,15 +159,15 @@ func TestRestoreOfForeignNames(t *testing.T) {
 		return write(func(w *backup.Writer) error { return w.File(name, []byte("x")) })
 	}
 	for what, path := range map[string]string{
-		"beside pki": file("pki/../kubeconfig"),
-		"above":      file("pki/../../kubeconfig"),
-		"below pki":  file("pki/sub/ca.crt"),
-		"pki itself": file("pki/."),
-		"no name":    file("pki/"),
-		"twice":      file("pki//ca.crt"),
-		"absolute":   file("/etc/cron.d/x"),
-		"another":    file("store-created"),
-		"zero byte":  file("pki/a\x00b"),
+		"next to pki": file("pki/../kubeconfig"),
+		"above":       file("pki/../../kubeconfig"),
+		"below pki":   file("pki/sub/ca.crt"),
+		"pki itself":  file("pki/."),
+		"no name":     file("pki/"),
+		"twice":       file("pki//ca.crt"),
+		"absolute":    file("/etc/cron.d/x"),
+		"another":     file("store-created"),
+		"zero byte":   file("pki/a\x00b"),
 		"foreign key": write(func(w *backup.Writer) error {
 			return w.KV(store.KV{Key: "keelson/x", Value: []byte("x"), Revision: 3})
 		}),

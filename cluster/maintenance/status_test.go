@@ -50,7 +50,7 @@ func TestStatusNamesWhatIsUnhealthy(t *testing.T) {
 	}
 }
 
-// TestProblem: a silent server is told in words, and other errors as they are.
+// TestProblem: a silent server is reported in words, other errors unchanged.
 func TestProblem(t *testing.T) {
 	if got := problem(fmt.Errorf("get: %w", context.DeadlineExceeded)); !strings.HasPrefix(got,
 		"it has been silent for 5s") {
@@ -61,7 +61,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestRejectedFiles: a server tells of files that are not in use; of one that does not, nothing is said.
+// TestRejectedFiles: a server reports files that are not in use; of one that does not, nothing is said.
 func TestRejectedFiles(t *testing.T) {
 	mux := http.NewServeMux()
 	srv := httptest.NewServer(mux)

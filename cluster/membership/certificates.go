@@ -41,8 +41,8 @@ type Certificates struct {
 	Run run.Func
 	// Joined reads the client CAs from the API server; nil: they are known.
 	Joined *Joined
-	// Beside are further parts that keep certificates up, with the kubelet.
-	Beside []run.Func
+	// Keepers are further parts that keep certificates up, with the kubelet.
+	Keepers []run.Func
 }
 
 // Kubelet is a kubelet in a process of its own, as it knows its cluster.
@@ -105,7 +105,7 @@ func (k Kubelet) Certificates() (Certificates, error) {
 		CA:        live.CA,
 		Serving:   serving,
 		Metrics:   identity.NewMetrics(serving.TLS),
-		Beside:    beside,
+		Keepers:   beside,
 	}, nil
 }
 

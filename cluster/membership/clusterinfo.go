@@ -75,7 +75,7 @@ func RefreshClusterInfo(ctx context.Context, cl kubernetes.Interface, ca *pki.Au
 	infos := cl.CoreV1().ConfigMaps(metav1.NamespacePublic)
 	cm, err := infos.Get(ctx, clusterInfo, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil // nobody joins by token
+		return nil // no one joins by token
 	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", clusterInfo, err)

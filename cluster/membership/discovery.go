@@ -55,8 +55,8 @@ func (q JoinRequest) validate() (id, secret string, err error) {
 		return "", "", fmt.Errorf("server %q is not of the form https://HOST:PORT", q.Server)
 	}
 	if len(q.CAHashes) == 0 {
-		return "", "", errors.New("--ca-hash is missing: without it this machine cannot tell the cluster from one " +
-			"that pretends to be it; `keelson token create --print-join-command` says it")
+		return "", "", errors.New("--ca-hash is missing: without it this machine cannot distinguish the cluster from " +
+			"one that pretends to be it; `keelson token create --print-join-command` prints it")
 	}
 	for _, h := range q.CAHashes {
 		if sum, ok := strings.CutPrefix(h, "sha256:"); !ok || len(sum) != 64 {

@@ -32,7 +32,7 @@ func sign(content, secret string) string {
 	return head + ".." + text(mac.Sum(nil))
 }
 
-// TestDiscover: a machine believes the server that its token and its hash lead to, and says what is wrong with every
+// TestDiscover: a machine trusts the server that its token and its hash lead to, and says what is wrong with every
 // other.
 func TestDiscover(t *testing.T) {
 	ca, err := pki.Open("", "ca")
@@ -136,12 +136,12 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// FuzzSignature: whatever a server calls a signature, only the right one is believed, and nothing panics.
+// FuzzSignature: whatever a server calls a signature, only the right one is trusted, and nothing panics.
 func FuzzSignature(f *testing.F) {
 	f.Add("content", sign("content", "0123456789abcdef"))
 	f.Add("", "..")
 	f.Fuzz(func(t *testing.T, content, signature string) {
-		if signedBy(content, signature, "a-secret-of-nobody") && signature != sign(content, "a-secret-of-nobody") &&
+		if signedBy(content, signature, "a-secret-of-no-token") && signature != sign(content, "a-secret-of-no-token") &&
 			!strings.Contains(signature, "..") {
 			t.Errorf("%q is a signature of %q", signature, content)
 		}

@@ -77,7 +77,7 @@ func LoadKubeconfig(path string) (*rest.Config, error) {
 }
 
 // nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the
-// right to read nodes cannot tell.
+// right to read nodes cannot find out.
 func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestNodeFollowsRenewedAuthority(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now, _ := node.ca.Get(); !bytes.Equal(to.CAData, step.want) || !bytes.Equal(now, step.want) {
-			t.Errorf("told of\n%s\nthe node trusts\n%s\nwant\n%s", step.ca, to.CAData, step.want)
+			t.Errorf("after\n%s\nthe node trusts\n%s\nwant\n%s", step.ca, to.CAData, step.want)
 		}
 	}
 	signer, _ := rotated.Signer()

@@ -17,7 +17,7 @@ import (
 )
 
 // TestClientAuthorityIsLearnedLater: a kubelet that met an API server of an earlier version, which names no authority,
-// asks again when it is called, and so lets the server in after the server's upgrade too. While nobody calls it asks
+// asks again when it is called, and so lets the server in after the server's upgrade too. While no one calls it asks
 // nothing.
 func TestClientAuthorityIsLearnedLater(t *testing.T) {
 	cluster, err := pki.Open(t.TempDir(), "ca")
@@ -52,7 +52,7 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if !kubeletClientCAs.pool.Load().Equal(want.Pool()) {
-				t.Errorf("%s: another authority is believed", when)
+				t.Errorf("%s: another authority is trusted", when)
 			}
 		}
 		time.Sleep(2 * time.Second)
@@ -64,7 +64,7 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if asked.Load() != before {
-			t.Errorf("asked %d times while nobody called", asked.Load()-before)
+			t.Errorf("asked %d times while no server called", asked.Load()-before)
 		}
 		kubeletClientCAs.Pool() // the upgraded server calls, in vain
 		believes("an upgraded server", own)

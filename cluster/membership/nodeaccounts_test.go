@@ -26,7 +26,7 @@ import (
 )
 
 // TestNodeAccounts: a role works as its account, and as the node where the server gives no token, until it gives one;
-// who refuses both is told of.
+// a server that refuses both is logged.
 func TestNodeAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "u"}})
@@ -93,7 +93,7 @@ func TestNodeAccounts(t *testing.T) {
 		want("it refuses the node, too", "node", 1)
 		want("again", "node", 1)
 		if n := strings.Count(log.String(), "keelson node rbac one"); n != 1 {
-			t.Errorf("told %d times: %s", n, &log)
+			t.Errorf("logged %d times: %s", n, &log)
 		}
 		time.Sleep(tokenRetry)
 		gives = true

@@ -35,8 +35,8 @@ const (
 )
 
 // RemoveNode deletes a node, its lease and its certificate requests. Its certificates are invalid from then on
-// (RemovedNodeCheck), as are the tokens of the roles beside its kubelet. A Keelson kubelet that still runs ends the
-// node's pods.
+// (RemovedNodeCheck), as are the tokens of the roles on the node other than the kubelet. A Keelson kubelet that still
+// runs ends the node's pods.
 func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -107,7 +107,7 @@ func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, no
 	return nil
 }
 
-// removedAt returns a function that tells when a node was removed.
+// removedAt returns a function that returns when a node was removed.
 func removedAt(r *access.Reader) func(context.Context, string) (time.Time, bool) {
 	return func(ctx context.Context, node string) (time.Time, bool) {
 		obj, err := r.Cached(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem,

@@ -38,7 +38,7 @@ func TestSettledPodCIDRs(t *testing.T) {
 		"the same":        {node: given("10.42.7.0/24"), want: "[10.42.7.0/24]"},
 		"another one":     {node: given("10.42.9.0/24"), want: "[10.42.9.0/24]", file: "10.42.9.0/24\n"},
 		"deleted":         {want: "[]"},
-		"made anew":       {node: given(), want: "[]"},
+		"recreated":       {node: given(), want: "[]"},
 		"another node's":  {node: contested, want: "[10.42.8.0/24]", file: "10.42.8.0/24\n"},
 		"the server away": {away: true, want: "[10.42.7.0/24]"},
 	} {
@@ -52,7 +52,7 @@ func TestSettledPodCIDRs(t *testing.T) {
 			cl.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return tc.away, nil, errors.New("connection refused")
 			})
-			// The controller: who gives up is made anew and given another range.
+			// The controller: who gives up is made again and given another range.
 			cl.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				if p := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(p,
 					nodeipam.AnnotationRelease+`":"10.42.7.0/24"`) {

@@ -32,7 +32,7 @@ func TestPodRangesBesideServices(t *testing.T) {
 	dir := datadir.Dir(t.TempDir())
 	chosen, err := choose(dir, prefixes("10.213.0.0/23"), prefixes("10.213.0.0/24"))
 	if err != nil || chosen != "[10.213.1.0/24]" {
-		t.Errorf("beside the services: got %s, %v", chosen, err)
+		t.Errorf("next to the services: got %s, %v", chosen, err)
 	}
 	if again, err := choose(dir, prefixes("10.214.0.0/16"), prefixes("10.96.0.0/16")); err != nil || again != chosen {
 		t.Errorf("after --cluster-cidr changed: got %s, %v", again, err)

@@ -29,7 +29,7 @@ func (o *Options) Rows() []option.Row {
 		option.New(&o.CrashBackOffMax, "crash-loop-back-off-max", 5*time.Minute,
 			"wait at most `DURATION` before a container that ends again and again is restarted, 1s to 5m"),
 		option.New(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil,
-			"unsafe `SYSCTLS`, or patterns that end with *, that pods may set beside the safe ones"),
+			"unsafe `SYSCTLS`, or patterns that end with *, that pods may set in addition to the safe ones"),
 		option.New(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "",
 			"`POLICY` by which a pod needs credentials that can pull an image that is on the node already: "+
 				"NeverVerifyPreloadedImages (but for images that the kubelet did not pull; the default), "+

@@ -44,7 +44,7 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 		"CNI plugins attach send to a cluster IP, also to the DNS server, reaches the cluster that was started last. "+
 		"Pods of the built-in network are not "+
 		"concerned. "+
-		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
+		"Services keep the range of a cluster's first start: a new cluster gets another by `keelson up %s`",
 		others, strings.Join(PrefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
 }
 

@@ -13,8 +13,8 @@ import (
 	"keelson/cluster/datadir"
 )
 
-// TestSharedWords: who starts a second cluster is told which one is there, who gets the packets, and ranges that are
-// free.
+// TestSharedWords: the warning at the start of a second cluster names the first, which of them gets the packets, and
+// ranges that are free.
 func TestSharedWords(t *testing.T) {
 	taken := []string{"10.96.0.0/16", "10.97.0.0/16", "192.168.255.0/24", "255.255.255.0/24", "fd00::/112"}
 	free := func(r netip.Prefix) bool { return !slices.Contains(taken, r.String()) }
@@ -23,7 +23,7 @@ func TestSharedWords(t *testing.T) {
 		"192.168.255.0/24":        "`keelson up --service-cluster-ip-range`", // what follows is no private address
 		"255.255.255.0/24":        "`keelson up --service-cluster-ip-range`",
 		"10.96.0.0/16,fd00::/112": "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd00::1:0/112`",
-		// that one nobody else has
+		// that one no one else has
 		"10.96.0.0/16,fd11::/112":  "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd11::/112`",
 		"fd00::/112,10.103.0.0/24": "`keelson up --service-cluster-ip-range=fd00::1:0/112,10.103.0.0/24`",
 	} {

@@ -48,7 +48,7 @@ func (l toldLog) Handle(_ context.Context, r slog.Record) error {
 }
 
 // TestSchedulerConfigIsReadAgain: other profiles schedule once the file says so; a file that is wrong changes nothing
-// and is told of.
+// and is reported.
 func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scheduler.yaml")
 	profile := func(text string) {

@@ -15,7 +15,7 @@ import (
 
 // The default quota of the embedded store. The objects are in memory too, small ones in about eight times their stored
 // size, so it is a sixteenth of the memory; and half of what images leave free on the disk, because history and files
-// that are being merged need room beside the objects. More than etcd's own default needs the flag.
+// that are being merged need room in addition to the objects. More than etcd's own default needs the flag.
 const (
 	memoryPart     = 16
 	diskPart       = 2

@@ -28,7 +28,7 @@ import (
 	"keelson/event"
 )
 
-// TestMain keeps client-go from telling of all the faults, and the garbage collector from working for every cluster
+// TestMain keeps client-go from logging all the faults, and the garbage collector from working for every cluster
 // that ends.
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// usualSeeds run where nobody asks for more: about two minutes of one core.
+// usualSeeds run where no one asks for more: about two minutes of one core.
 const usualSeeds = 200
 
 // seeds are those that CONVERGE_SEED and CONVERGE_SEEDS ask for: 123, 1001-11000, or how many.
@@ -109,9 +109,9 @@ type history struct {
 	kinds []kind
 	// mutate makes the parts do something wrong; nil: they do what they do.
 	mutate mutation
-	// deeds are what users do, without faults, in place of what they come up with; nil: they come up with something,
+	// actions are what users do, without faults, in place of random actions; nil: actions are random,
 	// and faults happen.
-	deeds deeds
+	actions actions
 	// patience is how long the cluster has to converge.
 	patience time.Duration
 
@@ -185,8 +185,8 @@ func (h *history) simulate(t *testing.T) []string {
 
 // trouble is what users do, and what breaks meanwhile.
 func (h *history) trouble(ctx context.Context, t *testing.T) error {
-	if h.deeds != nil {
-		for _, do := range h.deeds {
+	if h.actions != nil {
+		for _, do := range h.actions {
 			if err := do(ctx, h.u); err != nil {
 				return err
 			}
@@ -222,7 +222,7 @@ func (h *history) begin(t *testing.T) {
 		}
 		select {
 		case h.crashed <- part:
-		default: // it has been told a thousand times
+		default: // it has been notified a thousand times
 		}
 	}
 	var cluster *clustertest.Cluster
@@ -247,7 +247,7 @@ func (h *history) begin(t *testing.T) {
 	}
 }
 
-// mend brings back what users have broken, so that everything can become as it should be.
+// repair brings back what users have broken, so that everything can become as it should be.
 func (h *history) mend(ctx context.Context, t *testing.T) error {
 	if err := h.u.wake(ctx); err != nil {
 		return err
@@ -281,7 +281,7 @@ func (h *history) converged(t *testing.T, d time.Duration) (left []string) {
 	for begin := time.Now(); ; time.Sleep(5 * time.Second) {
 		h.restart(t)
 		var err error
-		if left, err = wrongs(t.Context(), h.c, h.f.laws, h.deeds != nil); err != nil {
+		if left, err = wrongs(t.Context(), h.c, h.f.laws, h.actions != nil); err != nil {
 			t.Fatal(err)
 		}
 		if len(left) == 0 || time.Since(begin) > d {

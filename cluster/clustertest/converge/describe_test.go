@@ -13,7 +13,7 @@ import (
 	"keelson/cluster/clustertest"
 )
 
-// describe tells what there is, for whoever looks for the reason of a failure.
+// describe reports what there is, to find the reason of a failure.
 func describe(t *testing.T, cluster *clustertest.Cluster) (out []string) {
 	t.Helper()
 	nodes, err := cluster.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})

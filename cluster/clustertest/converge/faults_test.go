@@ -30,7 +30,7 @@ import (
 // faults make trouble between the parts of a cluster and its API server while they are on.
 type faults struct {
 	on atomic.Bool
-	// crash is told that a part is to die now; it does not wait.
+	// crash ends a part; it does not wait.
 	crash func(part string)
 	// say adds to the history.
 	say func(format string, args ...any)
@@ -42,7 +42,7 @@ type faults struct {
 	// left is how many writes a part may still make before it crashes, marks how many marks it may leave; absent: it
 	// does not.
 	left, marks map[string]int
-	// dead parts have crashed: nothing of theirs reaches the server until they are started anew.
+	// dead parts have crashed: nothing of theirs reaches the server until they are started again.
 	dead map[string]bool
 	laws *laws
 	// cut cuts the API server off.
@@ -134,9 +134,9 @@ const (
 	slow           // it takes seconds
 	refused        // it fails and changes nothing
 	conflict       // somebody else changes the object first
-	unknown        // it is done, but its sender does not hear of it
+	unknown        // it is done, but its sender does not learn of it
 	dieBefore      // its sender dies before it is done
-	dieAfter       // its sender dies when it is done, without having heard of it
+	dieAfter       // its sender dies when it is done, without having learned of it
 )
 
 // fateOf draws what happens to a request of a part.
@@ -179,11 +179,11 @@ func (f *faults) between(part, user string, h http.Handler, s client.Source) (ht
 func (f *faults) serve(part, user string, handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	write := r.Method != http.MethodGet && r.Method != http.MethodHead
 	if write && strings.Contains(r.URL.Path, "/events") {
-		echo(w, r) // nobody reads them here
+		echo(w, r) // no one reads them here
 		return
 	}
 	if strings.Contains(r.URL.Path, "/leases/") {
-		write = false // nobody counts these
+		write = false // no one counts these
 	}
 	if f.mutate != nil {
 		handler = f.mutate(user, handler)
@@ -218,7 +218,7 @@ func (f *faults) serve(part, user string, handler http.Handler, w http.ResponseW
 	}
 }
 
-// serveUnheard does what is asked, whoever still waits for it.
+// serveUnheard serves a request whose client may have gone.
 func (f *faults) serveUnheard(handler http.Handler, r *http.Request) {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -319,7 +319,7 @@ func nodes(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...an
 	return nil
 }
 
-// job is done. A pod whose creation was not heard of is created again: when the controllers die before they have
+// job is done. A pod whose creation was not learned of is created again: when the controllers die before they have
 // deleted the one too many, it may succeed as well.
 func (s *state) job(j *batchv1.Job, wrong func(string, ...any)) {
 	active, all := s.of(j.UID)

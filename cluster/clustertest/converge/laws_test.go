@@ -25,8 +25,8 @@ import (
 //  2. No pod of a stateful set goes away while its node may still run it: its kubelet has let it go, or the node's
 //     object is gone.
 //  3. No eviction breaks a budget, as far as the disruption controller could know: there was a moment, not longer ago
-//     than news may take to reach it, at which as many pods were healthy as the budget wants beside all those that have
-//     been evicted since.
+//     than news may take to reach it, at which as many pods were healthy as the budget wants in addition to all those
+//     that have been evicted since.
 type laws struct {
 	mu     sync.Mutex
 	broken []string
@@ -87,7 +87,7 @@ func (l *laws) note(f func()) {
 	f()
 }
 
-// deaf tells that the controllers or the API server are dead from now on, or alive again.
+// deaf reports that the controllers or the API server are dead from now on, or alive again.
 func (l *laws) deaf(yes bool) {
 	l.note(func() {
 		now := time.Now()
@@ -201,7 +201,7 @@ func (l *laws) judge(pod *corev1.Pod, app string, least int) {
 	}
 }
 
-// budget tells that there is a budget, or with nil that there is none.
+// budget reports that there is a budget, or with nil that there is none.
 func (l *laws) budget(app string, b *policyv1.PodDisruptionBudget) {
 	l.note(func() {
 		if delete(l.least, app); b != nil {
@@ -222,7 +222,8 @@ func (l *laws) again(owner string) (n int32) {
 	return n
 }
 
-// evict tells that p is to be evicted by way of the API. It may have been refused before, under a budget that is gone.
+// evict reports that p is to be evicted by way of the API. It may have been refused before, under a budget that is
+// gone.
 func (l *laws) evict(p *corev1.Pod) {
 	l.note(func() {
 		delete(l.evicted, p.UID)

@@ -31,12 +31,12 @@ func cpuTime() time.Duration {
 }
 
 // within runs f in a bubble and ends the process, with what hangs, when it takes too long: neither the bubble's time
-// nor the test's would tell whose fault that is. told is called for the history.
-func within(t *testing.T, seed uint64, told func() string, f func(t *testing.T)) {
+// nor the test's would show the cause. events is called for the history.
+func within(t *testing.T, seed uint64, events func() string, f func(t *testing.T)) {
 	hangs := func(limit string) {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		fmt.Fprintf(os.Stderr, "seed %d is not done within %s\nhistory:\n  %s\n%s\n\n%s\n", seed, limit, told(),
+		fmt.Fprintf(os.Stderr, "seed %d is not done within %s\nhistory:\n  %s\n%s\n\n%s\n", seed, limit, events(),
 			again(seed), stacks)
 		os.Exit(1)
 	}

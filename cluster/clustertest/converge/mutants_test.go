@@ -53,7 +53,7 @@ func instead(who string, which func(*http.Request) bool, what func(
 	}
 }
 
-// notDone says that what was asked for is done, as it was sent.
+// notDone answers with the object that was sent, and does nothing.
 func notDone(_ http.Handler, w http.ResponseWriter, r *http.Request) { echo(w, r) }
 
 // gone says that something was deleted.
@@ -110,8 +110,8 @@ func saysLater(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(httptest.NewRecorder(), late)
 }
 
-// deeds are what users do, one thing after another.
-type deeds []func(ctx context.Context, u *users) error
+// actions are what users do, one after another.
+type actions []func(ctx context.Context, u *users) error
 
 func make1(resource, name string, n int32) func(context.Context, *users) error {
 	return func(ctx context.Context, u *users) error {
@@ -139,18 +139,18 @@ const busyNow = `{"spec":{"template":{"metadata":{"annotations":{"version":"2","
 var mutants = []struct {
 	name   string
 	mutate mutation
-	users  deeds
+	users  actions
 	want   string
 }{
 	{
 		"pods are not made", instead("replicaset-controller", request(http.MethodPost, "/pods"), notDone),
-		deeds{make1("replicasets", "a", 2)},
+		actions{make1("replicasets", "a", 2)},
 		"replica set a wants 2, has 0",
 	},
 	{
 		"pods of replication controllers are not made",
 		instead("replication-controller", request(http.MethodPost, "/pods"), notDone),
-		deeds{make1("replicationcontrollers", "a", 2)},
+		actions{make1("replicationcontrollers", "a", 2)},
 		"replication controller a wants 2, has 0",
 	},
 	{
@@ -159,38 +159,38 @@ var mutants = []struct {
 				p.OwnerReferences = nil
 				p.Labels = nil
 			})),
-		deeds{make1("replicasets", "a", 2)},
+		actions{make1("replicasets", "a", 2)},
 		"has no owner",
 	},
 	{
 		"rollouts do not scale", instead("deployment-controller", request(http.MethodPut, "/replicasets/"), notDone),
-		deeds{make1("deployments", "a", 2), patched("a", `{"spec":{"replicas":3}}`)},
+		actions{make1("deployments", "a", 2), patched("a", `{"spec":{"replicas":3}}`)},
 		"deployment a wants 3",
 	},
 	{
 		"garbage stays", instead("generic-garbage-collector", request(http.MethodDelete, "/pods/"), gone),
-		deeds{make1("replicasets", "a", 2), removed("a")},
+		actions{make1("replicasets", "a", 2), removed("a")},
 		"is an orphan",
 	},
 	{
 		"identities are not unique", instead("statefulset-controller", request(http.MethodDelete, "/pods/"), forced),
-		deeds{make1("statefulsets", "a", 2), patched("a", `{"spec":{"replicas":1}}`)},
+		actions{make1("statefulsets", "a", 2), patched("a", `{"spec":{"replicas":1}}`)},
 		"was removed while",
 	},
 	{
 		"claims are not made", instead("statefulset-controller", request(http.MethodPost, "/persistentvolumeclaims"),
 			notDone),
-		deeds{make1("statefulsets", "v", 1)},
+		actions{make1("statefulsets", "v", 1)},
 		"",
 	},
 	{
 		"claims stay", instead("statefulset-controller", request(http.MethodPut, "/persistentvolumeclaims/"), notDone),
-		deeds{make1("statefulsets", "v", 2), patched("v", `{"spec":{"replicas":1}}`)},
+		actions{make1("statefulsets", "v", 2), patched("v", `{"spec":{"replicas":1}}`)},
 		"is left of a pod that was scaled away",
 	},
 	{
 		"daemons are not replaced", instead("daemon-set-controller", request(http.MethodDelete, "/pods/"), gone),
-		deeds{
+		actions{
 			make1("daemonsets", "a", 0), patched("a", busyNow),
 			patched("a", `{"spec":{"template":{"metadata":{"annotations":{"version":"3"}}}}}`),
 		},
@@ -199,17 +199,17 @@ var mutants = []struct {
 	{
 		"jobs count twice", instead("job-controller", request(http.MethodPut, "/status"),
 			changed(func(j *batchv1.Job) { j.Status.Succeeded *= 2 })),
-		deeds{make1("jobs", "a", 2)},
+		actions{make1("jobs", "a", 2)},
 		"job a ",
 	},
 	{
 		"cron jobs keep all", instead("cronjob-controller", request(http.MethodDelete, "/jobs/"), gone),
-		deeds{make1("cronjobs", "a", 0), later(5 * time.Minute)},
+		actions{make1("cronjobs", "a", 0), later(5 * time.Minute)},
 		"cron job a keeps",
 	},
 	{
 		"autoscalers do nothing", instead("horizontal-pod-autoscaler", request(http.MethodPut, "/scale"), notDone),
-		deeds{make1("deployments", "a", 2), func(ctx context.Context, u *users) error {
+		actions{make1("deployments", "a", 2), func(ctx context.Context, u *users) error {
 			return u.autoscaler(ctx, "a")
 		}},
 		"autoscaler of a wants 5",
@@ -217,7 +217,7 @@ var mutants = []struct {
 	{
 		"quotas are not counted", instead("resourcequota-controller", request(http.MethodPut, "/resourcequotas/"),
 			notDone),
-		deeds{
+		actions{
 			make1("replicasets", "a", 2), func(ctx context.Context, u *users) error { return u.setQuota(ctx, 10) },
 			patched("a", `{"spec":{"replicas":4}}`), patched("a", `{"spec":{"replicas":1}}`),
 		},
@@ -228,7 +228,7 @@ var mutants = []struct {
 			changed(func(b *policyv1.PodDisruptionBudget) {
 				b.Status.DisruptionsAllowed = 5
 			})),
-		deeds{make1("replicasets", "a", 2), func(ctx context.Context, u *users) error {
+		actions{make1("replicasets", "a", 2), func(ctx context.Context, u *users) error {
 			return u.protect(ctx, "a", 2)
 		}},
 		"its budget wants 2",
@@ -236,7 +236,7 @@ var mutants = []struct {
 	{
 		"bound pods are said to have no node", instead("system:kube-scheduler", request(http.MethodPost, "/binding"),
 			saysLater),
-		deeds{make1("replicasets", "a", 1)},
+		actions{make1("replicasets", "a", 1)},
 		"is bound to",
 	},
 	{
@@ -250,7 +250,7 @@ var mutants = []struct {
 			r.Header.Set("Content-Type", "application/merge-patch+json")
 			h.ServeHTTP(w, r)
 		}),
-		deeds{
+		actions{
 			func(ctx context.Context, u *users) error { return u.c.SilenceNode(ctx, "node-0") },
 			later(2 * time.Minute), func(ctx context.Context, u *users) error {
 				return u.c.WakeNode(ctx, "node-0")
@@ -277,7 +277,7 @@ func TestMutants(t *testing.T) {
 					seed:     1,
 					kinds:    kinds,
 					mutate:   mutate,
-					deeds:    m.users,
+					actions:  m.users,
 					patience: 8 * time.Minute,
 				}
 				found := strings.Join(h.run(t), "\n")

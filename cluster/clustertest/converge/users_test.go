@@ -289,7 +289,7 @@ func (u *users) silence(ctx context.Context) error {
 }
 
 // deleteNode deletes a node's object, as an administrator does whose machine is gone for good. It comes back when the
-// nodes start anew.
+// nodes start again.
 func (u *users) deleteNode(ctx context.Context) error {
 	node := u.node()
 	u.say("delete %s", node)
