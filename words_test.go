@@ -47,10 +47,7 @@ var avoided = map[string]string{
 // unswept are the trees ("dir/...") and files (patterns of path.Match) whose words were not gone through yet. An entry
 // without an avoided word is an error, so that the list only shrinks.
 var unswept = []string{
-	"apiserver/*.go",
-	"apiserver/admission/...",
 	"cli/...",
-	"test/...",
 	"timeline/...",
 }
 

@@ -161,7 +161,7 @@ func TestTwoStacks(t *testing.T) {
 	if _, err := services.Create(ctx, bad, metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
 		!strings.HasSuffix(err.Error(),
 			`is invalid: spec.ipFamilies[0]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"`) {
-		t.Errorf("what cannot be settled is told alone: %v", err)
+		t.Errorf("want the field that cannot be resolved only: %v", err)
 	}
 }
 

@@ -397,7 +397,7 @@ func TestAdmissionMetrics(t *testing.T) {
 	}})
 	ctx := t.Context()
 	for _, name := range []string{"fine", "refused", "broken"} {
-		// the metrics tell
+		// the metrics show the outcome
 		_, _ = clientset.CoreV1().Secrets("hooked").Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			metav1.CreateOptions{})

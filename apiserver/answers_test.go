@@ -100,7 +100,7 @@ func TestAnswers(t *testing.T) {
 			"GET", mapsPath + "?limit=1", "", "application/json;as=Table;v=v1beta1;g=meta.k8s.io", 200,
 			`"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1"`,
 		},
-		{"GET", "/nobody", "", "", 404, "404 page not found"},
+		{"GET", "/nothing", "", "", 404, "404 page not found"},
 		{"GET", "/apis/nobody.example.com/v1", "", "", 404, "404 page not found"},
 		{"GET", "/apis/apps/v9", "", "", 404, "the server could not find the requested resource"},
 		{"GET", "/api/v9", "", "", 404, "the server could not find the requested resource"},

@@ -29,7 +29,7 @@ func owners(m metav1.ObjectMeta) []string {
 	return out
 }
 
-// owned tells whether the manager's entry has the path ("f:data/f:a") in it.
+// owned reports whether the manager's entry has the path ("f:data/f:a") in it.
 func owned(t *testing.T, m metav1.ObjectMeta, manager, path string) bool {
 	t.Helper()
 	for _, e := range m.ManagedFields {
@@ -114,7 +114,7 @@ func TestApplyConflicts(t *testing.T) {
 		configMap.Data["a"] != "2" {
 		t.Errorf("after force: %v %v", configMap.Data, configMap.ManagedFields)
 	}
-	// What nobody applies any more goes; what another owns stays.
+	// A field that is not applied any more is removed, unless another manager owns it.
 	configMap = a.must(a.maps("c", "one", `{}`, false))
 	if _, there := configMap.Data["b"]; there || configMap.Data["a"] != "2" {
 		t.Errorf("after giving up: %v", configMap.Data)
@@ -175,7 +175,7 @@ func TestApplyNothing(t *testing.T) {
 		FieldManager: "editor",
 	}))
 	if len(first.ManagedFields) != 2 || !first.ManagedFields[0].Time.Equal(at) {
-		t.Fatalf("who says when fields were applied is not believed: %v, at first %v, want %v",
+		t.Fatalf("the time that a client sets for applied fields is lost: %v, at first %v, want %v",
 			owners(first.ObjectMeta), first.ManagedFields[0].Time, at)
 	}
 	again := a.must(a.maps("c", "one", `{"a":"1"}`, false))
@@ -362,7 +362,7 @@ func TestManagedFieldsReset(t *testing.T) {
 		`{"metadata":{"managedFields":[{"manager":"x","operation":"Steal","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{}}]}}`,
 		"Content-Type", mergePatch).
 		wants(t, "no such operation", 200, `"managedFields":[{"manager":"one","operation":"Apply"`)
-	// An entry of a version that nobody knows is dropped.
+	// An entry of an unknown version is dropped.
 	fresh("old")
 	got, err = maps.Patch(ctx, "old", types.MergePatchType,
 		[]byte(

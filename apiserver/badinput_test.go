@@ -25,7 +25,7 @@ func laughs() string {
 	return b.String()
 }
 
-// TestBadInput sends what nobody should: each gets its answer, and nothing is stored.
+// TestBadInput sends invalid requests: each gets its answer, and nothing is stored.
 func TestBadInput(t *testing.T) {
 	running := start(t, nil)
 	deep := strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000)

@@ -100,7 +100,7 @@ func (c components) agent(ctx context.Context, name string) corev1.ComponentCond
 		return corev1.ComponentCondition{
 			Status: corev1.ConditionUnknown,
 			Message: fmt.Sprintf(
-				"nobody holds the lease kube-system/%s: it does not run, or runs without leader election", name),
+				"no process holds the lease kube-system/%s: it does not run, or runs without leader election", name),
 		}
 	case err != nil:
 		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Error: err.Error()}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestComponentsAreAsked: of a component that is dead, or not known, nobody says that it is healthy.
+// TestComponentsAreAsked: a component that is dead or unknown is never reported as healthy.
 func TestComponentsAreAsked(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	lease := func(who string, ago time.Duration) *coordinationv1.Lease {
@@ -62,7 +62,7 @@ func TestComponentsAreAsked(t *testing.T) {
 			store:  errors.New("disk full"),
 			want:   corev1.ConditionUnknown,
 			stored: corev1.ConditionFalse,
-			words: "nobody holds the lease kube-system/kube-scheduler: it does not run, or runs without leader " +
+			words: "no process holds the lease kube-system/kube-scheduler: it does not run, or runs without leader " +
 				"election",
 		},
 	} {

@@ -133,7 +133,7 @@ func TestDefaultsComeAndGo(t *testing.T) {
 }
 
 // TestDefinitionMadeAgain: while objects hold a definition that is being deleted it says so, and another of its name is
-// refused; made again as soon as it has gone it works at once, and nothing of before is left.
+// refused; made again as soon as it has gone it works at once, and no earlier object is left.
 func TestDefinitionMadeAgain(t *testing.T) {
 	custom := startCustom(t)
 	ctx := t.Context()
@@ -189,7 +189,7 @@ func TestDefinitionMadeAgain(t *testing.T) {
 			})
 		})
 		if list, err := widgets.List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
-			t.Fatalf("left of before: %v, %v", list, err)
+			t.Fatalf("earlier objects are left: %v, %v", list, err)
 		}
 		if err := create(t, widgets, widget("new", nil)); err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestMixedStorageVersions(t *testing.T) {
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	custom.wait("writes in v2 that ask nobody", func() bool {
+	custom.wait("writes in v2 that call no webhook", func() bool {
 		before := h.calls.Load()
 		if err := create(t, v2,
 			object("example.com/v2", "Server", "ns", "b", map[string]any{"hostPort": "h:2"})); err != nil {

@@ -296,7 +296,7 @@ func TestCustomResourceSelectableFields(t *testing.T) {
 }
 
 // TestWatchOverDefinitionUpdate: a changed schema ends watches, which resume and miss nothing; what is stored is read
-// anew.
+// again.
 func TestWatchOverDefinitionUpdate(t *testing.T) {
 	custom := startCustom(t)
 	custom.define(definition("widgets", "Widget", widgetSchema))

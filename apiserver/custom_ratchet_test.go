@@ -55,8 +55,8 @@ var (
 	lists   = []string{"atomicArray", "setArray"}
 )
 
-// TestRatchetingEverywhere tightens a schema behind an object's back and applies the object again: what can be told to
-// be unchanged passes, what changed or cannot be told apart is judged, and rules about changes always are.
+// TestRatchetingEverywhere tightens a schema behind an object's back and applies the object again: what is known to
+// be unchanged passes, what changed or may have changed is judged, and rules about changes always are.
 func TestRatchetingEverywhere(t *testing.T) {
 	custom := startCustom(t)
 	for name, tc := range map[string]struct {

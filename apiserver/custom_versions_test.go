@@ -292,8 +292,8 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 	}
 }
 
-// TestUnreadOfVersions: in each version of a definition with several, an object that cannot be read is told of, and
-// removed unread.
+// TestUnreadOfVersions: in each version of a definition with several, an object that cannot be read is reported, and
+// can be removed unread.
 func TestUnreadOfVersions(t *testing.T) {
 	st, ca := newSite(t)
 	running, stop := startOn(t, st, ca, nil)

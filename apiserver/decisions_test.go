@@ -13,8 +13,8 @@ import (
 	"keelson/api/decisions"
 )
 
-// TestPodDecisions: what is remembered of pods that exist, and of no others, is read by kubectl's means and by nobody
-// changed.
+// TestPodDecisions: what is remembered of pods that exist, and of no others, can be read by kubectl's means, and by no
+// one changed.
 func TestPodDecisions(t *testing.T) {
 	known := map[types.UID]*decisions.PodDecision{}
 	running := start(t, func(c *setup) {
@@ -26,7 +26,7 @@ func TestPodDecisions(t *testing.T) {
 			return nil
 		}
 	})
-	for _, name := range []string{"told", "untold"} {
+	for _, name := range []string{"known", "unknown"} {
 		pod, err := running.clients(t).CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -34,7 +34,7 @@ func TestPodDecisions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "told" {
+		if name == "known" {
 			known[pod.UID] = &decisions.PodDecision{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now().Add(-90 * time.Second))},
 				Status: decisions.PodDecisionStatus{
@@ -53,17 +53,17 @@ func TestPodDecisions(t *testing.T) {
 		running.call(t, "GET", path, "", "Accept", table).wants(t, "columns", 200, `"name":"`+name+`"`)
 	}
 	running.call(t, "GET", path, "", "Accept", table).wants(t, "row", 200,
-		`["told","Unschedulable","\u003cnone\u003e","0/3","3 Insufficient cpu","81µs","90s"]`)
+		`["known","Unschedulable","\u003cnone\u003e","0/3","3 Insufficient cpu","81µs","90s"]`)
 	running.call(t, "GET", path, "").wants(t, "list", 200, `"kind":"PodDecisionList"`)
-	running.call(t, "GET", path+"?labelSelector=app%3Duntold", "").wants(t, "selected", 200, `"items":[]`)
-	running.call(t, "GET", path+"?fieldSelector=metadata.name%3Dtold", "").wants(t, "selected by name", 200,
-		`"name":"told"`)
-	running.call(t, "GET", path+"/told", "", "Accept", "application/vnd.kubernetes.protobuf, application/json").wants(t,
+	running.call(t, "GET", path+"?labelSelector=app%3Dunknown", "").wants(t, "selected", 200, `"items":[]`)
+	running.call(t, "GET", path+"?fieldSelector=metadata.name%3Dknown", "").wants(t, "selected by name", 200,
+		`"name":"known"`)
+	running.call(t, "GET", path+"/known", "", "Accept", "application/vnd.kubernetes.protobuf, application/json").wants(t,
 		"one", 200, `"kind":"PodDecision"`)
-	running.call(t, "GET", path+"/untold", "").wants(t, "nothing remembered", 404, "remembers no scheduling attempt")
+	running.call(t, "GET", path+"/unknown", "").wants(t, "nothing remembered", 404, "remembers no scheduling attempt")
 	running.call(t, "GET", path+"/none", "").wants(t, "no such pod", 404,
 		`poddecisions.decisions.keelson.io "none" not found`)
-	running.call(t, "DELETE", path+"/told", "").wants(t, "delete", 405, "")
+	running.call(t, "DELETE", path+"/known", "").wants(t, "delete", 405, "")
 	running.call(t, "POST", path, `{"metadata":{"name":"forged"}}`, "Content-Type", "application/json").wants(t,
 		"create",
 		405, "")

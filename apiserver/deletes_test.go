@@ -401,7 +401,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDeletedAtOnce: who deletes a pod without a grace period is told that it had none.
+// TestDeletedAtOnce: the answer to a delete without a grace period says that it had none.
 func TestDeletedAtOnce(t *testing.T) {
 	running := start(t, nil)
 	pods := running.clients(t).CoreV1().Pods("default")
@@ -431,7 +431,7 @@ func TestDeletedAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnread: what cannot be read is told by GET and lists, and goes when it is deleted so, dry runs aside.
+// TestUnread: GET and lists report an object that cannot be read, and a delete of it unread removes it, unless dry run.
 func TestUnread(t *testing.T) {
 	st, ca := newSite(t)
 	running, stop := startOn(t, st, ca, nil)

@@ -81,7 +81,7 @@ func (d deviceGuard) check(ctx context.Context, attrs *auth.Attributes, obj, old
 }
 
 // adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does. The
-// namespace is read consistently: who has just set or removed the label sees it in force.
+// namespace is read consistently: a client that has just set or removed the label sees it in force.
 func (d deviceGuard) adminAccess(ctx context.Context, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil

@@ -73,8 +73,8 @@ func allocationOn(node string, admin *bool) *resourcev1.AllocationResult {
 	}
 }
 
-// TestClaimStatusRights: who may write a claim's status may not yet allocate devices, nor speak for a driver
-// (KEP-4817).
+// TestClaimStatusRights: the right to write a claim's status does not allow a user to allocate devices, nor to report
+// for a driver (KEP-4817).
 func TestClaimStatusRights(t *testing.T) {
 	r := startSecured(t, nil)
 	as := claimWriters(t, r)

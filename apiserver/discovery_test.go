@@ -130,7 +130,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 		"the server does not allow this method on the requested resource")
 }
 
-// wantsPlain404 is what nobody's path answers.
+// wantsPlain404 expects the answer of a path that does not exist.
 func (r reply) wantsPlain404(t testing.TB) {
 	t.Helper()
 	if r.Code != 404 || string(r.Body) != "404 page not found\n" ||

@@ -79,7 +79,7 @@ func (s *Server) reconcileEndpoints(ctx context.Context) (wrote bool, err error)
 	}
 	if s.config.SharedStore {
 		if err := s.renewLease(ctx, own); err != nil {
-			return false, fmt.Errorf("tell that this server lives: %w", err)
+			return false, fmt.Errorf("renew this server's lease: %w", err)
 		}
 		if want, err = s.livePeers(ctx, time.Now()); err != nil {
 			return false, fmt.Errorf("find the servers that live: %w", err)

@@ -48,7 +48,7 @@ func whereKubernetes(t *testing.T, r *running) string {
 }
 
 // TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote
-// there; where nobody can reach the server it leads nowhere.
+// there; if the server cannot be reached, it leads nowhere.
 func TestKubernetesEndpoints(t *testing.T) {
 	st, ca := newSite(t)
 	for _, c := range []struct{ advertise, want string }{
@@ -75,7 +75,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			waittest.Until(t, "mended", func() bool { return whereKubernetes(t, running) == c.want })
+			waittest.Until(t, "repaired", func() bool { return whereKubernetes(t, running) == c.want })
 		}
 		rev, err := st.Revision(t.Context())
 		if err != nil {

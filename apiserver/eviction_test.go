@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEvictions: a pod's budget, as whoever keeps budgets has written it, decides whether the pod may be evicted
+// TestEvictions: the status of a pod's budget, as the controller has written it, decides whether the pod may be evicted
 // (policy/v1).
 func TestEvictions(t *testing.T) {
 	running := start(t, nil)
@@ -38,7 +38,7 @@ func TestEvictions(t *testing.T) {
 			"name in URL does not match name in Eviction object", 0,
 		},
 		{
-			"a policy nobody knows", "True", nil, `{"deleteOptions":{"propagationPolicy":"x"}}`, 422,
+			"an unknown policy", "True", nil, `{"deleteOptions":{"propagationPolicy":"x"}}`, 422,
 			`propagationPolicy: Unsupported value: \"x\"`, 0,
 		},
 		{
@@ -65,13 +65,13 @@ func TestEvictions(t *testing.T) {
 			}, `{}`, 429, "The disruption budget b0 needs 2 healthy pods and has 2 currently", 0,
 		},
 		{
-			"a budget nobody has seen", "True",
+			"a budget without a status", "True",
 			[]policyv1.PodDisruptionBudgetStatus{{}},
 			`{}`, 429,
 			"The disruption budget b0 is still being processed by the server.", 0,
 		},
 		{
-			"an unhealthy pod beside enough", "False", []policyv1.PodDisruptionBudgetStatus{
+			"an unhealthy pod and enough healthy ones", "False", []policyv1.PodDisruptionBudgetStatus{
 				{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1},
 			}, `{}`, 201, `"status":"Success"`, 0,
 		},

@@ -11,8 +11,8 @@ import (
 	"keelson/apiserver/discovery"
 )
 
-// requiredSteps are the names that Kubernetes' own e2e test of v1.37 looks for in each of the three, beside ping and
-// etcd.
+// requiredSteps are the names that Kubernetes' own e2e test of v1.37 looks for in each of the three, in addition to
+// ping and etcd.
 var requiredSteps = []string{
 	"log",
 	"poststarthook/start-apiserver-admission-initializer",

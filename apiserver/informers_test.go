@@ -242,9 +242,9 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 			have[name] = version
 		}
 		o.mu.Lock()
-		told := maps.Clone(o.state)
+		delivered := maps.Clone(o.state)
 		o.mu.Unlock()
-		return cmp.Diff(want, have) + cmp.Diff(want, told)
+		return cmp.Diff(want, have) + cmp.Diff(want, delivered)
 	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -253,7 +253,7 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 	}
 }
 
-// TestInformersUnderDisconnects: connections are reset, the server is replaced, history is compacted while nobody can
+// TestInformersUnderDisconnects: connections are reset, the server is replaced, history is compacted while no one can
 // watch. Informers end up with what the server has, by notifications that make sense; a watch that resumes misses
 // nothing and sees nothing twice.
 func TestInformersUnderDisconnects(t *testing.T) {

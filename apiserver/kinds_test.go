@@ -78,7 +78,7 @@ func TestTwoVersions(t *testing.T) {
 	}
 }
 
-// TestRequesterOfACertificate: who asks is who the server knows, whatever the request says.
+// TestRequesterOfACertificate: the requester is the authenticated user, whatever the request says.
 func TestRequesterOfACertificate(t *testing.T) {
 	running := start(t, nil)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ask gets url and tells how long that took.
+// ask gets url and returns how long that took.
 func ask(t *testing.T, client *http.Client, url string) time.Duration {
 	t.Helper()
 	begin := time.Now()

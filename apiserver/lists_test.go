@@ -178,7 +178,7 @@ func TestPages(t *testing.T) {
 	if got := strings.Join(names, " "); got != "m4 m5 m6 m7 m8 m9" {
 		t.Errorf("further pages: %s", got)
 	}
-	// With a selector nobody counts what remains.
+	// With a selector the remaining items are not counted.
 	selected, err := maps.List(ctx, metav1.ListOptions{Limit: 2, LabelSelector: "half=0"})
 	if err != nil || len(selected.Items) != 2 || selected.Continue == "" || selected.RemainingItemCount != nil {
 		t.Errorf("a page of a selection: %v, %d items, %v remain", err, len(selected.Items),

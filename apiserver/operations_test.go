@@ -100,8 +100,8 @@ var statuses = map[string]string{
 const someCondition = `{"conditions":[{"type":"Ops","status":"True","reason":"Test","message":"m","lastTransitionTime":"2030-01-01T00:00:00Z"}]}`
 
 // TestOperations: create, get, list, watch, patch, update, the status, delete and deletecollection of every kind that
-// can be created, as the rows "API operations" of the conformance suite ask of some. What there is, and what can be
-// done with it, discovery tells.
+// can be created, as the rows "API operations" of the conformance suite ask of some. Discovery lists the kinds and
+// their verbs.
 func TestOperations(t *testing.T) {
 	running := start(t, nil)
 	dc, err := discovery.NewDiscoveryClientForConfig(running.rest)
@@ -347,7 +347,7 @@ func (o operations) statusOf(t *testing.T, watcher watch.Interface, name string)
 	}
 }
 
-// covers tells whether got has all that want has.
+// covers reports whether got has all that want has.
 func covers(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -197,7 +197,7 @@ func TestFieldValidation(t *testing.T) {
 				`ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: `)
 			for _, w := range warnings[media] {
 				if !strings.Contains(got.status(t).Message, w) {
-					t.Errorf("%s: %s does not tell %s", what, got.status(t).Message, w)
+					t.Errorf("%s: %s does not contain %s", what, got.status(t).Message, w)
 				}
 			}
 		}
@@ -222,7 +222,7 @@ func TestFieldValidation(t *testing.T) {
 		!contains(got.warnings(), `unknown field "datum"`) || !contains(got.warnings(), `duplicate field "data.x"`) {
 		t.Errorf("patch: %d with warnings %q", got.Code, got.warnings())
 	}
-	// Kinds without their own metadata are judged alike.
+	// Kinds without their own metadata are checked in the same way.
 	running.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?fieldValidation=Strict",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributez":{}}}`).
 		wants(t, "strict review", 400, `unknown field "spec.resourceAttributez"`)

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestServiceProxyGoesToPods: whoever writes a namespace's endpoint slices reaches by services/proxy what pods of that
-// namespace serve, and nothing else.
+// TestServiceProxyGoesToPods: a user who writes a namespace's endpoint slices reaches by services/proxy what pods of
+// that namespace serve, and nothing else.
 func TestServiceProxyGoesToPods(t *testing.T) {
 	_, clientset, _ := hooked(t)
 	ctx := t.Context()
@@ -50,7 +50,7 @@ func TestServiceProxyGoesToPods(t *testing.T) {
 			Namespace: "free",
 			Name:      "p",
 		}, true},
-		"nobody": {discoveryv1.AddressTypeIPv4, address, nil, false},
+		"none": {discoveryv1.AddressTypeIPv4, address, nil, false},
 		"other": {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{
 			Kind:      "Pod",
 			Namespace: "free",

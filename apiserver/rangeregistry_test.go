@@ -133,7 +133,7 @@ func TestServersShareNodePorts(t *testing.T) {
 	if _, err := second.CoreV1().Services("default").Create(ctx, node("twice", 31000),
 		metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
 		!strings.Contains(err.Error(), "provided port is already allocated") {
-		t.Errorf("with a record made anew: %v", err)
+		t.Errorf("with a new record: %v", err)
 	}
 }
 

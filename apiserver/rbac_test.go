@@ -63,7 +63,7 @@ func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyR
 	})
 }
 
-// TestEscalation: nobody grants what they do not hold.
+// TestEscalation: a user cannot grant permissions that the user does not hold.
 func TestEscalation(t *testing.T) {
 	running := startSecured(t, nil)
 	const group = rbacv1.GroupName
@@ -106,7 +106,7 @@ func TestEscalation(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("an aggregation rule: %v, want %s", err, want)
 	}
-	// Updates are judged alike; what the garbage collector does is not.
+	// Updates are checked in the same way; those of the garbage collector are not.
 	_, err = walt.Roles("default").Patch(ctx, "held", types.MergePatchType,
 		[]byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
 	if !apierrors.IsForbidden(err) ||
@@ -147,8 +147,8 @@ func TestEscalation(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Errorf("with bind: %v", err)
 	}
-	// Who may escalate one role may not make another, or that one anew.
-	running.grant(t, "target", "nobody", on([]string{"list"}, []string{""}, []string{"nodes"}))
+	// A user who may escalate one role may not make another one, or that one again.
+	running.grant(t, "target", "no-one", on([]string{"list"}, []string{""}, []string{"nodes"}))
 	running.grant(t, "tom", "tom", on([]string{"create", "update", "patch", "get"}, []string{group},
 		[]string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
 	tom := kubernetes.NewForConfigOrDie(running.as("tom")).RbacV1().ClusterRoles()
@@ -580,7 +580,7 @@ func TestAnonymous(t *testing.T) {
 		"/metrics":     403,
 		"/openapi/v3":  403,
 		"/api/v1/pods": 403,
-		"/nobody":      403,
+		"/nothing":     403,
 	} {
 		if got := callAs(t, stranger, "GET", path, ""); got.Code != code {
 			t.Errorf("%s: %d, want %d: %s", path, got.Code, code, short(got.Body))

@@ -81,7 +81,7 @@ func (r *running) fill(t *testing.T, n int) {
 
 const readersNow = `apiserver_current_inflight_requests{request_kind="readOnly"}`
 
-// TestSlowBody: who does not send what it announced is told so, and holds nothing.
+// TestSlowBody: a client that does not send the announced body gets an error, and holds nothing.
 func TestSlowBody(t *testing.T) {
 	noLeaks(t)
 	running := start(t, nil)
@@ -113,7 +113,8 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// TestClientThatDoesNotRead: an answer that nobody takes ends when the request's time is up; others do not notice.
+// TestClientThatDoesNotRead: an answer that is not read ends when the request's time is up; other requests are not
+// delayed.
 func TestClientThatDoesNotRead(t *testing.T) {
 	noLeaks(t)
 	r := start(t, nil)

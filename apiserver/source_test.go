@@ -188,7 +188,7 @@ func TestInformersShareCache(t *testing.T) {
 }
 
 // TestHandedOver: what a client in this process gets for a pod that it creates is what it gets when it reads it, and
-// warnings are told.
+// it gets the warnings.
 func TestHandedOver(t *testing.T) {
 	r := start(t, nil)
 	cl, err := client.InProcess(r.As(admin), nil, "test")

@@ -114,6 +114,6 @@ func TestTracingExport(t *testing.T) {
 		}
 	}
 	if bytes.Contains(spans, []byte("list secrets")) {
-		t.Error("a request that nobody samples became a span")
+		t.Error("a request that is not sampled became a span")
 	}
 }

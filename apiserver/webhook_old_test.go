@@ -131,7 +131,7 @@ func TestRulesWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreJudgedFirst: admission hears of a connection before anything is asked of it, whatever its method
+// TestConnectionsAreJudgedFirst: admission is asked about a connection before it is opened, whatever its method
 // and whether there is something to connect to; and of a binding under the name by which it was made.
 func TestConnectionsAreJudgedFirst(t *testing.T) {
 	running, c, _ := hooked(t)

@@ -556,7 +556,7 @@ func TestWebhookSeesSubresources(t *testing.T) {
 	_, clientset, _ := hooked(t)
 	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if q.Operation == admissionv1.Connect {
-			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "nobody attaches here"}}
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "attaching is forbidden here"}}
 		}
 		return allow()
 	})
@@ -572,7 +572,7 @@ func TestWebhookSeesSubresources(t *testing.T) {
 		Param(
 			"container", "main").Do(ctx)
 	if err := res.Error(); err == nil || !strings.Contains(err.Error(),
-		`admission webhook "attach.example.com" denied the request: nobody attaches here`) {
+		`admission webhook "attach.example.com" denied the request: attaching is forbidden here`) {
 		t.Errorf("attach: got %v", err)
 	}
 	if asked := hookServer.take(); len(asked) != 1 || asked[0].Kind.Kind != "PodAttachOptions" ||

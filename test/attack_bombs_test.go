@@ -295,8 +295,8 @@ func reviewBomb(s *blast) {
 	s.post("review", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", s.token, body)
 }
 
-// podErrorsBomb stores a pod of nearly 3 MB of which each variable is invalid, as the bystander: who attacks may create
-// pods.
+// podErrorsBomb stores a pod of nearly 3 MB of which each variable is invalid, as the bystander: the attacker may
+// create pods.
 func podErrorsBomb(s *blast) {
 	body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"errors"},"spec":{"containers":[` +
 		`{"name":"c","image":"i","env":[` + list(`{"name":"="}`, 200_000) + `]}]}}`

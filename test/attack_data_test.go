@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// dataAttacks are what happens to a cluster's directory while nobody looks.
+// dataAttacks are what happens to the directory of a cluster that does not run.
 var dataAttacks = []attack{
 	{name: "log-of-writes-removed", run: func(t *testing.T, c *live) { attackWAL(t, c, os.Remove) }},
 	{

@@ -209,7 +209,7 @@ func attackSlowImages(t *testing.T, c *live) {
 	c.eventuallyWithin(t, 10*time.Second, "Successfully pulled image", "get", "events", "-n", "other", "-o",
 		"jsonpath={.items[*].message}")
 	if got := open.Load(); got < 3 || got > 4 {
-		t.Errorf("%d slow downloads run beside it", got)
+		t.Errorf("%d slow downloads run at the same time", got)
 	}
 	c.eventuallyWithin(t, 3*time.Minute, "sends less than 4 KiB a second", "get", "events", "-n", "greedy", "-o",
 		"jsonpath={.items[*].message}")

@@ -217,7 +217,7 @@ func inMemory(t *testing.T, c *live) int64 {
 	return int64(fs.Blocks-fs.Bfree) * fs.Bsize // sizes of file systems
 }
 
-// attackDeviceOwners looks at the devices of pods before, beside and after pods with user namespaces of their own.
+// attackDeviceOwners looks at the devices of pods before, during and after pods with user namespaces of their own.
 func attackDeviceOwners(t *testing.T, c *live) {
 	tenant(t, c)
 	look := func(name string, ownUsers bool) string {
@@ -226,11 +226,11 @@ func attackDeviceOwners(t *testing.T, c *live) {
 			container["command"] = []string{"stat", "/dev/null", "/dev/tty"}
 		})
 	}
-	var beside string
+	var during string
 	for i := range 5 {
-		beside += look(fmt.Sprint("mapped-", i), true) + look(fmt.Sprint("plain-", i), false)
+		during += look(fmt.Sprint("mapped-", i), true) + look(fmt.Sprint("plain-", i), false)
 	}
-	for _, pods := range []string{look("before", false), beside, look("after", false)} {
+	for _, pods := range []string{look("before", false), during, look("after", false)} {
 		c.create(t, pods)
 		c.must(t, "wait", "-n", "tenant", "--for=jsonpath={.status.phase}=Succeeded", "pod", "--all", "--timeout=60s")
 	}

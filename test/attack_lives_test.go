@@ -19,7 +19,7 @@ var lifeAttacks = []attack{
 	{name: "exec-races-the-end", run: attackExec},
 	{name: "forced-at-once", run: attackForced},
 	{name: "killed-during-a-start", run: attackKilledStart},
-	{name: "fake-nodes-nobody-simulates", up: []string{"--fake-nodes", "3"}, run: attackFakeNodes},
+	{name: "fake-nodes-without-a-simulator", up: []string{"--fake-nodes", "3"}, run: attackFakeNodes},
 }
 
 // attackExec kills containers while they are probed by exec every second, and stops the cluster.

@@ -25,7 +25,7 @@ import (
 // pulls:
 //
 //	manifest20, manifest90   a manifest of so many MiB
-//	redirect                 leads to a port of this machine that is nobody's business
+//	redirect                 leads to a port of this machine that the kubelet must not reach
 //	slow                     sends a byte each 20 seconds
 //	good                     is an image
 type hostileRegistry struct {

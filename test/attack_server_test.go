@@ -142,7 +142,7 @@ func getAndLeave(t *testing.T, c *live, accept string, early bool) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, n))
 }
 
-// attackCookies sends requests whose cookies come in 27,000 fields of a byte each. Nobody has logged in.
+// attackCookies sends requests whose cookies come in 27,000 fields of a byte each. The client is anonymous.
 func attackCookies(t *testing.T, c *live) {
 	u, err := url.Parse(c.config(t).Host)
 	if err != nil {
@@ -189,7 +189,7 @@ func attackConnections(t *testing.T, c *live) {
 		for i := range 20 {
 			if out, err := c.kubectl(nil, "create", "configmap", fmt.Sprintf("written-%d", i),
 				"--from-literal=a=b"); err != nil {
-				t.Errorf("write beside %d idle connections: %v\n%s", len(conns), err, out)
+				t.Errorf("write with %d idle connections: %v\n%s", len(conns), err, out)
 				break
 			}
 		}
@@ -220,8 +220,8 @@ func (c *live) restartWithFewFiles(t *testing.T) {
 func attackShares(t *testing.T, c *live) {
 	c.restartWithFewFiles(t)
 	c.must(t, "create", "namespace", "tenant")
-	c.must(t, "create", "serviceaccount", "-n", "tenant", "nobody")
-	token := strings.TrimSpace(c.must(t, "create", "token", "-n", "tenant", "nobody"))
+	c.must(t, "create", "serviceaccount", "-n", "tenant", "no-one")
+	token := strings.TrimSpace(c.must(t, "create", "token", "-n", "tenant", "no-one"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()

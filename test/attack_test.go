@@ -178,7 +178,7 @@ func (c *live) cpu(t *testing.T) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// ownClient has connections that it shares with nobody: client-go's have one transport for equal configurations, so
+// ownClient has connections of its own: client-go's have one transport for equal configurations, so
 // that a health check would wait for a stream of the attack's connections.
 func ownClient(t *testing.T, cfg *rest.Config) *http.Client {
 	t.Helper()
@@ -238,7 +238,7 @@ func (c *live) alive(t *testing.T, run func()) {
 	}
 }
 
-// standardInputEnds is closed when whoever started this process wants it to end.
+// standardInputEnds is closed when the parent process wants this one to end.
 func standardInputEnds() <-chan struct{} {
 	done := make(chan struct{})
 	go func() { // ends with standard input

@@ -82,8 +82,8 @@ var profiles = []profile{
 		open:  map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
 	},
 	{
-		// User namespaces let a baseline pod see /proc without masks: root there is nobody outside. Every user may read
-		// /proc/keys and some of /sys/firmware, of which Unmasked takes the mask too.
+		// User namespaces let a baseline pod see /proc without masks: root there is an unprivileged user outside. Every
+		// user may read /proc/keys and some of /sys/firmware, of which Unmasked takes the mask too.
 		name:  "user-namespace",
 		level: "baseline",
 		spec:  "  hostUsers: false\n",

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestGuides does what the tutorial and the pages in docs/guides tell people to type, each on a cluster of its own.
+// TestGuides runs the commands of the tutorial and of the pages in docs/guides, each on a cluster of its own.
 func TestGuides(t *testing.T) {
 	pages, err := filepath.Glob("../docs/guides/*.md")
 	if err != nil || len(pages) == 0 {

@@ -38,7 +38,7 @@ const (
 	registryHash     = "$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW"
 )
 
-// freePort VAR: sets VAR to a port that nobody listens on, from below those that the kernel gives to whoever asks for
+// freePort VAR: sets VAR to a port without a listener, from below those that the kernel gives to programs that ask for
 // any: what is started on it later, or again, finds it free.
 func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {

@@ -57,7 +57,7 @@ func (r *rotation) as(server, kubeconfig, token string) string {
 	return string(out)
 }
 
-// work checks that both servers know the certificates and tokens of before and of now, and reach the node.
+// work checks that both servers know the previous and the current certificates and tokens, and reach the node.
 func (r *rotation) work(t *testing.T, when string) {
 	t.Helper()
 	for _, by := range []string{"s1", "s2"} {

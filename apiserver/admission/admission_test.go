@@ -360,7 +360,7 @@ func TestNodeRestriction(t *testing.T) {
 	if err := run(token("u1")); err != nil {
 		t.Errorf("token for its pod: %v", err)
 	}
-	wantForbidden(t, "token for a pod made anew", run(token("old")), "does not match the UID in record")
+	wantForbidden(t, "token for a pod made again", run(token("old")), "does not match the UID in record")
 	if err := restriction.Validate(t.Context(), &Request{
 		Operation: Create,
 		Resource:  pods,

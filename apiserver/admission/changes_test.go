@@ -90,18 +90,18 @@ func TestPluginsTellWhatTheyChange(t *testing.T) {
 				if err := NewChain(nil, mutator).Mutate(t.Context(), r, nil); err != nil {
 					t.Fatalf("%s, %s: %v", what, mutator.Name(), err)
 				}
-				var told []string
+				var reported []string
 				for _, c := range r.Changes() {
 					if c.By != mutator.Name() {
-						t.Errorf("%s: %s told as %s", what, mutator.Name(), c.By)
+						t.Errorf("%s: a change by %s is reported as by %s", what, mutator.Name(), c.By)
 					}
 					field, _, _ := strings.Cut(c.Field, "[")
-					told = append(told, field)
+					reported = append(reported, field)
 				}
-				slices.Sort(told)
-				if did := coarse(t, before, obj); !slices.Equal(slices.Compact(told), did) {
-					t.Errorf("%s, round %d: %s says that it changed %q, and changed %q", what, round+1, mutator.Name(),
-						told,
+				slices.Sort(reported)
+				if did := coarse(t, before, obj); !slices.Equal(slices.Compact(reported), did) {
+					t.Errorf("%s, round %d: %s reports changes of %q, and changed %q", what, round+1, mutator.Name(),
+						reported,
 						did)
 				}
 			}

@@ -22,8 +22,8 @@ type NodeRestriction struct {
 	Reader Reader
 	// NodeName returns the node whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
-	// RoleAccounts are the service accounts in kube-system of roles beside kubelets. A node may request their tokens,
-	// bound to itself.
+	// RoleAccounts are the service accounts in kube-system of node roles other than the kubelet. A node may request
+	// their tokens, bound to itself.
 	RoleAccounts []string
 	// Authorizer decides whether a node may request a token for an audience that no volume of the pod has; nil: no.
 	Authorizer auth.Authorizer
@@ -41,7 +41,7 @@ var notForRemoved = []string{"nodes", "certificatesigningrequests", "serviceacco
 // Name is the plugin's name.
 func (NodeRestriction) Name() string { return "NodeRestriction" }
 
-// Validate checks writes of kubelets and of the roles beside them; other users pass.
+// Validate checks writes of kubelets and of the other node roles; other users pass.
 func (p NodeRestriction) Validate(ctx context.Context, req *Request) error {
 	node, ok := p.NodeName(req.User)
 	if !ok {
@@ -178,7 +178,7 @@ func ownLease(r *Request, node string) error {
 	return nil
 }
 
-// token allows a kubelet only tokens bound to its pods, and for the roles beside it tokens bound to its Node.
+// token allows a kubelet only tokens bound to its pods, and tokens of its node's other roles bound to its Node.
 func (p NodeRestriction) token(ctx context.Context, req *Request, node string) error {
 	if req.Subresource != "token" || req.Operation != Create {
 		return nil

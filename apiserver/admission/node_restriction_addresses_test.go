@@ -49,7 +49,7 @@ func TestNodeBringsAddresses(t *testing.T) {
 		{nil, nil, ""},
 		{nil, []string{"10.0.0.1", "fd00::1"}, ""},
 		{nil, []string{"10.42.7.1"}, ""}, // the gateway of its own pods
-		{nil, []string{"a-name"}, ""},    // nobody uses it
+		{nil, []string{"a-name"}, ""},    // unused
 		{nil, many[1:], ""},
 		{nil, append(many[1:], "10.0.1.1"), "has 65 addresses, and may have 64"},
 		{many, many, ""},

@@ -415,7 +415,7 @@ func TestNodeTokens(t *testing.T) {
 		"an inline volume's":         {"mine", "u", []string{"inline-wants"}, ""},
 		"a claim's":                  {"mine", "u", []string{"claim-wants"}, ""},
 		"one that a rule allows":     {"mine", "u", []string{"registry"}, ""},
-		"nobody's":                   {"mine", "u", []string{"bank"}, `audience "bank" not found in pod spec volume`},
+		"none's":                     {"mine", "u", []string{"bank"}, `audience "bank" not found in pod spec volume`},
 		"a driver's that is not its": {"mine", "u", []string{"other-wants"}, "not found in pod spec volume"},
 		"two":                        {"mine", "u", []string{"vault", ""}, "node may only request 0 or 1 audiences"},
 		"another node's pod":         {"theirs", "u", nil, "scheduled on a different node"},

@@ -71,7 +71,7 @@ func TestNodeBringsRanges(t *testing.T) {
 		{known, none, []string{"10.42.7.0/24"}, ""},
 		{known, none, []string{"10.42.1.0/25"}, `overlaps 10.42.1.0/24 of node "node-2"`},
 		{known, none, []string{"10.43.0.0/24"}, `not within the cluster's ranges`},
-		{known, withRanges("node-1", "10.99.0.0/16"), []string{"10.99.0.0/16"}, ""}, // as it was, whoever wrote that
+		{known, withRanges("node-1", "10.99.0.0/16"), []string{"10.99.0.0/16"}, ""}, // unchanged, so allowed
 		{PodRanges{}, nil, []string{"172.16.0.0/16", "fd12::/48"}, ""},
 		{PodRanges{}, nil, []string{"10.0.0.0/8"}, "it is larger than a node's range"},
 		{PodRanges{}, nil, []string{"fd12::/47"}, "it is larger than a node's range"},

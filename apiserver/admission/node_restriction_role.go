@@ -14,16 +14,17 @@ import (
 	"keelson/auth"
 )
 
-// maxRoleTokenSeconds is the maximum lifetime, in seconds, of a token for a role beside a kubelet.
+// maxRoleTokenSeconds is the maximum lifetime, in seconds, of a token for a node role other than the kubelet.
 const maxRoleTokenSeconds = 3600
 
-// roleToken reports whether the token is not bound to a pod and for a role beside a kubelet.
+// roleToken reports whether the token is not bound to a pod and is for a node role other than the kubelet.
 func (p NodeRestriction) roleToken(r *Request, ref *authenticationv1.BoundObjectReference) bool {
 	return r.Namespace == metav1.NamespaceSystem && slices.Contains(p.RoleAccounts, r.Name) && ref != nil &&
 		ref.APIVersion == "v1" && ref.Kind == "Node"
 }
 
-// nodeToken allows a kubelet a token of a role beside it: for an hour, for the API server only, and bound to its Node.
+// nodeToken allows a kubelet a token of another role of its node: for an hour, for the API server only, and bound to
+// its Node.
 func (p NodeRestriction) nodeToken(
 	ctx context.Context, req *Request, tr *authenticationv1.TokenRequest, node string,
 ) error {
@@ -50,8 +51,8 @@ func (p NodeRestriction) nodeToken(
 	return nil
 }
 
-// RoleNode returns the node of a role beside a kubelet: the user has one of these service accounts of kube-system, and
-// its token is bound to the node.
+// RoleNode returns the node of a role other than the kubelet: the user has one of these service accounts of
+// kube-system, and its token is bound to the node.
 func RoleNode(u *auth.User, accounts []string) (string, bool) {
 	name, ok := strings.CutPrefix(u.Name, "system:serviceaccount:"+metav1.NamespaceSystem+":")
 	if !ok || !slices.Contains(accounts, name) {
@@ -63,7 +64,7 @@ func RoleNode(u *auth.User, accounts []string) (string, bool) {
 	return "", false
 }
 
-// role limits a role beside a kubelet to its node's objects.
+// role limits a node role other than the kubelet to its node's objects.
 func (p NodeRestriction) role(r *Request) error {
 	node, ok := RoleNode(r.User, p.RoleAccounts)
 	if !ok {

@@ -17,7 +17,8 @@ import (
 	"keelson/auth/authz"
 )
 
-// TestTokensOfRoles: a node has tokens of the roles beside its kubelet, bound to itself for an hour, and no others.
+// TestTokensOfRoles: a node gets tokens for its roles other than the kubelet, bound to itself for an hour, and no
+// others.
 func TestTokensOfRoles(t *testing.T) {
 	restriction := NodeRestriction{
 		NodeName:     authz.NodeName,

@@ -72,7 +72,7 @@ type nowhere struct{ conn.Bind }
 
 func (nowhere) Send([][]byte, conn.Endpoint) error { return nil }
 
-// TestUnderWay: who reads the link waits while much is under way, until some has left or counts as dropped.
+// TestUnderWay: the reader of the link waits while much is under way, until some has left or counts as dropped.
 func TestUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate()

@@ -34,7 +34,7 @@ const (
 	IPDaddr
 	IP6Saddr
 	IP6Daddr
-	THSport // of TCP, UDP and SCTP alike
+	THSport // of TCP, UDP and SCTP
 	THDport
 	MetaL4Proto
 	IIFName

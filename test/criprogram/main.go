@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command criprogram is what runs in the images that TestCRITest makes for critest, in the place of the programs in the
-// public ones. Its name says which: nginx and httpd serve a page on port 80 or $PORT, nnp tells its effective user id,
+// public ones. Its name says which: nginx and httpd serve a page on port 80 or $PORT, nnp prints its effective user id,
 // and pgrep and ipcs are what a busybox may lack.
 package main
 

@@ -257,7 +257,7 @@ func abstractSockets(string) (string, error) {
 	return "", last
 }
 
-// listeners asks every HOST:PORT of ESCAPE_LISTENERS, in plain text and over TLS, for something that nobody without
+// listeners asks every HOST:PORT of ESCAPE_LISTENERS, in plain text and over TLS, for something that no one without
 // credentials may have.
 func listeners(string) (string, error) {
 	client := &http.Client{
@@ -281,7 +281,7 @@ func listeners(string) (string, error) {
 				}
 				resp, err := client.Do(req)
 				if err != nil {
-					break // nobody answers to this scheme
+					break // no answer to this scheme
 				}
 				body, _ := io.ReadAll(io.LimitReader(resp.Body, 100))
 				_ = resp.Body.Close()

@@ -2,7 +2,7 @@
 
 // Command inpod is what runs in the pod of scripts/proxies.txtar: an application that is a client of its cluster, by
 // client-go's in-cluster configuration, and a server behind Services and proxies. "inpod list" prints the names of its
-// namespace's pods; "inpod" serves: each request is told back, over HTTP on port 8080 and HTTPS on 8443, and /ws is a
+// namespace's pods; "inpod" serves: each request is echoed, over HTTP on port 8080 and HTTPS on 8443, and /ws is a
 // websocket. "inpod mtls serve DIR" and "inpod mtls get DIR URL" are the two sides of mutual TLS (trust.txtar). It is
 // no part of Keelson.
 package main
@@ -83,7 +83,7 @@ func serve() error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", tell)
+	mux.HandleFunc("/", echo)
 	mux.HandleFunc("/ws", greet)
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/here", http.StatusFound)
@@ -101,8 +101,8 @@ func serve() error {
 	return errors.Join(<-ended)
 }
 
-// tell answers with what it was asked.
-func tell(w http.ResponseWriter, r *http.Request) {
+// echo answers with the request.
+func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	how := "http"
 	if r.TLS != nil {

@@ -116,7 +116,7 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 	owner := collected.configMap(t, "default", "owner")
 	collected.box(t, "default", "of-map", owner)
 	two := collected.box(t, "default", "of-two", owner, hall)
-	collected.box(t, "default", "of-nobody")
+	collected.box(t, "default", "of-none")
 
 	if err := maps.Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -163,8 +163,8 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 		goes(t, boxes, name)
 	}
 	goes(t, collected.halls, "hall")
-	if _, err := boxes.Get(ctx, "of-nobody", metav1.GetOptions{}); err != nil {
-		t.Errorf("the box that nobody owns: %v", err)
+	if _, err := boxes.Get(ctx, "of-none", metav1.GetOptions{}); err != nil {
+		t.Errorf("the box without an owner: %v", err)
 	}
 }
 

@@ -88,8 +88,8 @@ webhooks:
 `
 
 // TestOperator runs two replicas of an operator built on controller-runtime: its webhooks default, judge and convert,
-// its reconciler makes and mends what a shop owns, a finalizer is honoured, and the second replica takes over when the
-// first is killed.
+// its reconciler makes and repairs what a shop owns, a finalizer is honoured, and the second replica takes over when
+// the first is killed.
 func TestOperator(t *testing.T) {
 	bin := buildOperator(t)
 	running := start(t, func(c *cluster.Config) { c.Rootless = true }) // with a fake node, where pods become Ready
@@ -127,12 +127,12 @@ func TestOperator(t *testing.T) {
 			return err.Error()
 		}
 		if image, _, _ := unstructured.NestedString(u.Object, "spec", "image"); image == "" {
-			return "nobody gives the shop an image"
+			return "no webhook sets the shop's image"
 		}
 		_, err = shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(11)}),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
-			return "nobody refuses a shop that is too big"
+			return "no webhook refuses a shop that is too big"
 		}
 		return ""
 	})
@@ -154,7 +154,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// openShop makes a shop in the old version, sees it come up, mends what somebody breaks, and grows.
+// openShop makes a shop in the old version, sees it come up, repairs what somebody breaks, and grows.
 func openShop(t *testing.T, r *running, shops func(string) dynamic.ResourceInterface) {
 	t.Helper()
 	ctx := t.Context()

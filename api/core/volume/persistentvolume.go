@@ -241,7 +241,7 @@ var sourceOrder = []string{
 	"StorageOS", "CSI",
 }
 
-// validateVolumeSources wants one source; a FlexVolume is none too many wherever it comes.
+// validateVolumeSources requires exactly one source, except that a FlexVolume may follow another one.
 func validateVolumeSources(errs *check.List, pv *corev1.PersistentVolume) {
 	all := reflect.ValueOf(&pv.Spec.PersistentVolumeSource).Elem()
 	n := 0

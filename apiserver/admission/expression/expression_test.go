@@ -95,7 +95,7 @@ func TestConditions(t *testing.T) {
 		{"error", []string{"object.data.missing == 'b'"}, nil, false, "resulted in error: no such key: missing"},
 		{"error, fail", []string{"object.data.missing == 'b'"}, &fail, false, "no such key: missing"},
 		{"error, ignore", []string{"object.data.missing == 'b'"}, &ignore, false, ""},
-		{"an error beside a no is a no", []string{"object.data.missing == 'b'", "false"}, &fail, false, ""},
+		{"an error and a false is false", []string{"object.data.missing == 'b'", "false"}, &fail, false, ""},
 		{"no expression", []string{"object.("}, &fail, false, "compilation error"},
 		{"not true or false", []string{"'text'"}, &fail, false, "must evaluate to bool"},
 		{
@@ -111,21 +111,21 @@ func TestConditions(t *testing.T) {
 		for _, text := range tt.texts {
 			list = append(list, registrationv1.MatchCondition{Name: "n", Expression: text})
 		}
-		heard := 0
+		calls := 0
 		failed := 0
 		c := Compile(list, tt.policy, func(op admission.Operation, _ time.Duration, n int, _ bool) {
 			if op != admission.Create {
-				t.Errorf("%s: told of a %s", tt.what, op)
+				t.Errorf("%s: called for a %s", tt.what, op)
 			}
-			heard++
+			calls++
 			failed = n
 		})
 		got, err := c.Match(t.Context(), input())
 		if got != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: got %v, %v, want %v, %q", tt.what, got, err, tt.want, tt.err)
 		}
-		if heard != 1 || tt.err != "" && failed == 0 {
-			t.Errorf("%s: told %d times of %d failures", tt.what, heard, failed)
+		if calls != 1 || tt.err != "" && failed == 0 {
+			t.Errorf("%s: called %d times, with %d failures", tt.what, calls, failed)
 		}
 	}
 	if Compile(nil, nil, nil) != nil {

@@ -42,7 +42,7 @@ type Config struct {
 	Outbound *outbound.Egress
 	// NodeName returns the node whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
-	// RoleAccounts are the service accounts in kube-system of roles beside kubelets.
+	// RoleAccounts are the service accounts in kube-system of node roles other than the kubelet.
 	RoleAccounts []string
 	// PodRanges are the pod CIDRs that nodes may set themselves.
 	PodRanges admission.PodRanges

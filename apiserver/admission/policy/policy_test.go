@@ -317,7 +317,7 @@ func TestFailurePolicy(t *testing.T) {
 	// What is denied is denied, whatever the policy about failures.
 	p := inForce(world{}, spec{FailurePolicy: &ignore, Validations: judged("object.data.missing == 'x'", "false")},
 		bindingSpec{})
-	check(t, "a denial beside a failure", p.Validate(t.Context(), ask("1").Request), "failed expression: false")
+	check(t, "a denial and a failure", p.Validate(t.Context(), ask("1").Request), "failed expression: false")
 }
 
 func TestParameters(t *testing.T) {
@@ -425,7 +425,7 @@ func TestActionsAndAnnotations(t *testing.T) {
 	if !maps.Equal(asked.notes, want) {
 		t.Errorf("annotations: got %q, want %q", asked.notes, want)
 	}
-	// An annotation that cannot be told denies, also where the binding only warns.
+	// An annotation that cannot be evaluated denies, even if the binding only warns.
 	broken := policySpec{
 		Validations: judged("true"),
 		AuditAnnotations: []registrationv1.AuditAnnotation{

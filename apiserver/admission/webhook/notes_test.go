@@ -19,7 +19,7 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// TestNotes: the audit event tells which webhook changed the object and, where it holds objects, what was changed.
+// TestNotes: the audit event names the webhook that changed the object and, at levels with objects, what was changed.
 func TestNotes(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &admissionv1.AdmissionReview{}
