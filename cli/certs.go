@@ -60,7 +60,7 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 		Use:   "rotate [NAME STEP]",
 		Short: "Replace the key of an authority, or of service-account tokens, in steps",
 		Long: "Replace a key (" + strings.Join(credentials.Names, ", ") + ") in three steps, each on every server:\n" +
-			"  trust    a new key is trusted beside the old one\n" +
+			"  trust    a new key is trusted in addition to the old one\n" +
 			"  use      the new key signs; `trust` goes back\n" +
 			"  finish   the old key is no longer trusted; there is no way back\n" +
 			"  cancel   after trust: the new key is no longer trusted\n" +

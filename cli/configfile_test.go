@@ -61,7 +61,7 @@ image-mirror: [docker.io=http://127.0.0.1:5000]
 	}
 }
 
-// TestReadConfigStrictly: what is wrong is told with its line.
+// TestReadConfigStrictly: an error names its line.
 func TestReadConfigStrictly(t *testing.T) {
 	for text, want := range map[string]string{
 		"port: 1\nfakeNodes: 3\n":          `c.yaml:2: there is no flag "fakeNodes": did you mean fake-nodes?`,

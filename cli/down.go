@@ -47,7 +47,7 @@ func downCommand(std Stdio) *cobra.Command {
 const maxVolumesShown = 10
 
 // agreePurge returns nil if no local volume holds data, or if the user at the terminal agrees to delete those that do.
-// Without a terminal nobody can be asked.
+// Without a terminal there is no user to ask.
 func agreePurge(dir datadir.Dir, std Stdio, terminal bool) error {
 	volumes, err := datadir.LocalVolumes(dir)
 	if err != nil || len(volumes) == 0 {

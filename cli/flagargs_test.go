@@ -46,12 +46,12 @@ func TestAbsoluteFiles(t *testing.T) {
 	}
 }
 
-// TestDataLossFlagReachesTheChild: what `up --detach` is told its process in the background is told.
+// TestDataLossFlagReachesTheChild: `up --detach` passes the flag to its process in the background.
 func TestDataLossFlagReachesTheChild(t *testing.T) {
 	for _, accept := range []bool{true, false} {
 		f := upFlags{acceptDataLoss: accept}
 		if got := slices.Contains(f.childArgs(), "--accept-data-loss"); got != accept {
-			t.Errorf("accept %t: the child is told %t", accept, got)
+			t.Errorf("accept %t: the child gets %t", accept, got)
 		}
 	}
 }

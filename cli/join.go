@@ -70,7 +70,7 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&tokenRequest.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
+	cmd.Flags().DurationVar(&tokenRequest.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: forever")
 	cmd.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
 	cmd.Flags().StringVar(&tokenRequest.Server, "server", "",
 		"`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
@@ -96,7 +96,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 			table := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
 			_, _ = fmt.Fprintln(table, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
 			for _, t := range tokens {
-				left := "for ever"
+				left := "forever"
 				ends := "never"
 				if !t.Expires.IsZero() {
 					left = max(0, time.Until(t.Expires)).Round(time.Second).String()

@@ -22,7 +22,7 @@ func restoreCommand(std Stdio) *cobra.Command {
 			"`etcdctl snapshot save` wrote; it holds no keys, and the cluster gets new ones.",
 		Example: "  keelson restore /root/cluster.backup                         # into the default directory, which " +
 			"must be empty\n" +
-			"  keelson restore --data-dir /tmp/b /root/cluster.backup       # beside the cluster that it was made of",
+			"  keelson restore --data-dir /tmp/b /root/cluster.backup       # next to the cluster that it was made of",
 		Args: one("FILE"),
 	}
 	dir := dataDirFlag(cmd)

@@ -114,7 +114,7 @@ func timelineCommand(std Stdio) *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
-	cmd.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, "+
+	cmd.Flags().BoolVar(&steps, "steps", false, "print it as thirteen hand-offs, from the request to the running pod, "+
 		"each with a sentence about what happens there")
 	cmd.RunE = func(command *cobra.Command, args []string) error {
 		objects, err := objectsOf(args)
@@ -129,14 +129,14 @@ func timelineCommand(std Stdio) *cobra.Command {
 			render = text.RenderSteps
 		}
 		return each(std, objects, f.output, func(object string) error {
-			return f.tell(command.Context(), object, follow, render, std)
+			return f.printStory(command.Context(), object, follow, render, std)
 		})
 	}
 	return cmd
 }
 
-// tell prints the story of one object.
-func (f *storyFlags) tell(
+// printStory prints the story of one object.
+func (f *storyFlags) printStory(
 	ctx context.Context, object string, follow bool,
 	render func(io.Writer, *story.Story, bool, int), std Stdio,
 ) error {

@@ -40,9 +40,9 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	return owned.List[0].Name, pods{arg, owned}, nil
 }
 
-// print lists all pods of the owner and marks the one whose story is told. It prints nothing for a single pod or in
+// print lists all pods of the owner and marks the one whose story is shown. It prints nothing for a single pod or in
 // JSON.
-func (p pods) print(out io.Writer, form, told string) {
+func (p pods) print(out io.Writer, form, shown string) {
 	if p.of == "" || form != "" {
 		return
 	}
@@ -56,8 +56,8 @@ func (p pods) print(out io.Writer, form, told string) {
 		if podapi.Ready(pod) {
 			ready = "yes"
 		}
-		if pod.Name == told {
-			mark = "<- told above"
+		if pod.Name == shown {
+			mark = "<- shown above"
 		}
 		_, _ = fmt.Fprintf(table, "   %s\t%s\t%s\t%s\t%v\t%s\n", pod.Name, ready, ask.StatusOf(pod),
 			cmp.Or(pod.Spec.NodeName, "-"),

@@ -25,7 +25,7 @@ func TestPrintsPods(t *testing.T) {
 		List:  []corev1.Pod{crashing, old},
 		Lacks: "FailedCreate: exceeded quota",
 	}}.print(&b, "", "crashing")
-	if !strings.Contains(b.String(), "CrashLoopBackOff") || strings.Count(b.String(), "<- told above") != 1 ||
+	if !strings.Contains(b.String(), "CrashLoopBackOff") || strings.Count(b.String(), "<- shown above") != 1 ||
 		!strings.Contains(b.String(), "old ") ||
 		!strings.HasSuffix(b.String(), "   and more cannot be created: FailedCreate: exceeded quota\n") {
 		t.Errorf("table: got\n%s", b.String())

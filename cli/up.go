@@ -51,7 +51,7 @@ func upCommand(std Stdio) *cobra.Command {
 		Args: none,
 		Example: "  keelson up --detach                               # a cluster on this machine, in the " +
 			"background\n" +
-			"  keelson up --data-dir /tmp/a --port 7443          # another one beside it\n" +
+			"  keelson up --data-dir /tmp/a --port 7443          # another one next to it\n" +
 			"  keelson up --fake-nodes node01,node02,100         # with 102 nodes more, whose pods run in name only\n" +
 			"  keelson up --config cluster.yaml                  # flags from a file: docs/config.md",
 		RunE: func(command *cobra.Command, _ []string) error {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestWhyNotReady: `why` of a pod that is on a node and not Ready asks for its own warnings, and tells them before the
+// TestWhyNotReady: `why` of a pod that is on a node and not Ready asks for its own warnings, and prints them before the
 // scheduler's scores.
 func TestWhyNotReady(t *testing.T) {
 	pod := &corev1.Pod{
@@ -93,7 +93,7 @@ func kubeconfigOf(t *testing.T, server *httptest.Server) string {
 }
 
 // TestWhyOnOtherServer: the API server of Kubernetes has no decisions. To an administrator it says 404, to others 403;
-// the pod's condition tells what there is to tell.
+// the answer is then the pod's condition.
 func TestWhyOnOtherServer(t *testing.T) {
 	pending := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},

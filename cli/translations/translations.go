@@ -20,7 +20,8 @@ var _ = i18n.SetLoadTranslationsFunc(func() error {
 	return i18n.LoadTranslations("kubectl", nil)
 })
 
-// english tells whether the locale of the environment is one that kubectl has no other language for: English, or none.
+// english reports whether the locale of the environment is one that kubectl has no other language for: English, or
+// none.
 func english(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_MESSAGES", "LANG"} {
 		if locale := getenv(name); locale != "" {

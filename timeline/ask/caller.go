@@ -101,7 +101,7 @@ func (c *Caller) Unknown(ctx context.Context, name string, cause error) error {
 		c.Namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), ledger.DefaultLimit)
 }
 
-// Dated sets when the pod of a partial story was created, if the API tells.
+// Dated sets when the pod of a partial story was created, if the API has the pod.
 func (c *Caller) Dated(ctx context.Context, s *story.Story) {
 	if !s.Partial {
 		return

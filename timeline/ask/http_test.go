@@ -54,11 +54,11 @@ func TestServesStoryAndWhy(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&w); err != nil || w.Node != "node-1" || w.Decision == nil {
 		t.Errorf("why: %+v, %v; want node-1 with a decision", w, err)
 	}
-	resp, done = get(t, srv.URL+"/keelson/v1/timeline/default/nobody")
+	resp, done = get(t, srv.URL+"/keelson/v1/timeline/default/no-such")
 	defer done()
 	var st metav1.Status
 	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != http.StatusNotFound ||
-		!strings.Contains(st.Message, "default/nobody") {
+		!strings.Contains(st.Message, "default/no-such") {
 		t.Errorf("unknown pod: %d %q, %v; want 404 naming it", resp.StatusCode, st.Message, err)
 	}
 }

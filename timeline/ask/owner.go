@@ -108,7 +108,7 @@ func (c *Caller) noPods(ctx context.Context, arg string, o *owning, uids map[typ
 		return fmt.Errorf("%s has no pods: %s%s", arg, why,
 			c.component(ctx, "controller-manager", "; the controllers do not work: "))
 	}
-	return fmt.Errorf("%s has no pods, and nobody has recorded why: `keelson kubectl describe %s -n %s` shows all "+
+	return fmt.Errorf("%s has no pods, and no event says why: `keelson kubectl describe %s -n %s` shows all "+
 		"that is known of it", arg, arg, c.Namespace)
 }
 

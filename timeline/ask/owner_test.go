@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestOwnedBy: of an owner's pods the one worst off is told of, then the newest, and strangers are none of them.
+// TestOwnedBy: of an owner's pods the worst one is chosen, then the newest; pods of others are not considered.
 func TestOwnedBy(t *testing.T) {
 	pod := func(name string, age int, uid types.UID, change func(*corev1.Pod)) corev1.Pod {
 		yes := true

@@ -114,7 +114,7 @@ func (c *Caller) nodeServing(ctx context.Context, ns, name string, into *reach.S
 	}
 	defer func() { _ = body.Close() }()
 	if err := json.NewDecoder(body).Decode(into); err != nil {
-		return fmt.Errorf("its kubelet does not tell: %w", err)
+		return fmt.Errorf("decode its kubelet's answer: %w", err)
 	}
 	return nil
 }

@@ -188,7 +188,7 @@ func TestNamespace(t *testing.T) {
 		"`keelson why -n old pod/p` says what a pod waits for")
 	says(t, "not listed", Namespace(going, nil), "its controller found: pods. has 1")
 	says(t, "in use", Namespace(object[corev1.Namespace](t, `{metadata: {name: a}, status: {phase: Active}}`), nil),
-		"Active", "nobody deletes it")
+		"Active", "it is not being deleted")
 }
 
 func TestNode(t *testing.T) {
@@ -287,7 +287,7 @@ func TestAutoscaler(t *testing.T) {
 	answer.Recorded("FailedGetResourceMetric: missing request for cpu")
 	says(t, "request", answer, "1 replica\n", "resources.requests")
 	if len(answer.Why) != 1 {
-		t.Errorf("the warning is told twice: %q", answer.Why)
+		t.Errorf("the warning is printed twice: %q", answer.Why)
 	}
 	says(t, "target", Autoscaler(h(`{type: AbleToScale, status: "False", reason: FailedGetScale, message: none}`)),
 		"deployment/web exists")

@@ -51,7 +51,7 @@ func (c *Claim) Explain() *Answer {
 	case corev1.ClaimLost:
 		answer.because("it had the volume %s, which does not exist any more: what was in it is lost to this claim",
 			name)
-		answer.do("delete the claim and make it anew, or restore the PersistentVolume %s", name)
+		answer.do("delete and recreate the claim, or restore the PersistentVolume %s", name)
 	default:
 		switch {
 		case name != "":

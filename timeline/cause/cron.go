@@ -50,7 +50,7 @@ func (c *Cron) Explain(now time.Time) *Answer {
 		c.starts(answer, schedule, now)
 	}
 	if c.Controllers != "" {
-		answer.because("the controllers do not work, and nobody starts jobs: %s", c.Controllers)
+		answer.because("the controllers do not work, so no jobs are started: %s", c.Controllers)
 	}
 	return answer
 }

@@ -95,10 +95,10 @@ func TestCron(t *testing.T) {
 		"replaced": {hourly + `concurrencyPolicy: Replace`, ranAt("12") +
 			active, nil, "", []string{"it ends the job that runs then"}, nil},
 		"missed": {
-			hourly, ranAt("11"), nil, "nobody holds the lease",
+			hourly, ranAt("11"), nil, "no process holds the lease",
 			[]string{
-				"the start of 2030-01-02 12:00:00 UTC did not come\n", "the controllers do not work, and nobody " +
-					"starts jobs: nobody holds the lease", "keelson logs controller-manager", "not known",
+				"the start of 2030-01-02 12:00:00 UTC did not come\n", "the controllers do not work, so no jobs " +
+					"are started: no process holds the lease", "keelson logs controller-manager", "not known",
 			},
 			nil,
 		},

@@ -21,14 +21,14 @@ func Namespace(namespace *corev1.Namespace, left []Remaining) *Answer {
 	answer := of("namespace", namespace)
 	answer.State = string(namespace.Status.Phase)
 	if namespace.DeletionTimestamp == nil && namespace.Status.Phase != corev1.NamespaceTerminating {
-		answer.because("it is in use; nobody deletes it")
+		answer.because("it is in use; it is not being deleted")
 		return answer
 	}
 	for _, c := range namespace.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.Contains(string(c.Type), "Failure") {
 			answer.because("%s", said(string(c.Type)+" "+c.Reason, c.Message))
 			if c.Type == corev1.NamespaceDeletionDiscoveryFailure {
-				answer.do("mend or delete the APIService that does not answer (`kubectl get apiservices`)")
+				answer.do("repair or delete the APIService that does not answer (`kubectl get apiservices`)")
 			}
 		}
 	}

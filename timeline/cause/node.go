@@ -40,7 +40,7 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 	case ready.Status == corev1.ConditionFalse:
 		answer.because("its kubelet says, since %s: %s", clock(ready.LastTransitionTime.Time),
 			said(ready.Reason, ready.Message))
-		answer.do("on that machine, mend what the kubelet names; its log says more (`keelson logs kubelet`)")
+		answer.do("on that machine, repair what the kubelet names; its log says more (`keelson logs kubelet`)")
 	default:
 		silent(answer, node, ready, lease, now)
 	}
@@ -68,7 +68,7 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 		answer.because("it is being deleted; finalizers: %s", or(some(node.Finalizers), "none"))
 	}
 	if len(answer.Why) == 0 {
-		answer.because("nothing is wrong that its kubelet tells")
+		answer.because("its kubelet reports no problem")
 	}
 	return answer
 }

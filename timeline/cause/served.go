@@ -25,7 +25,7 @@ func Ingress(i *networkingv1.Ingress, classes []networkingv1.IngressClass, servi
 	backends(answer, i, services)
 	if len(answer.Why) == 0 {
 		answer.because("a controller has written its address, and its backends exist")
-		answer.cannot("what that controller made of its rules: only its own log tells")
+		answer.cannot("what that controller made of its rules: see its own log")
 	}
 	return answer
 }
@@ -73,14 +73,14 @@ func backends(answer *Answer, i *networkingv1.Ingress, services []corev1.Service
 			}
 		}
 	}
-	told := map[string]bool{}
+	named := map[string]bool{}
 	for _, b := range all {
 		wrong := ""
 		if b.Service != nil {
 			wrong = backend(b.Service, services)
 		}
-		if wrong != "" && !told[wrong] && len(told) < mostNamed {
-			told[wrong] = true
+		if wrong != "" && !named[wrong] && len(named) < mostNamed {
+			named[wrong] = true
 			answer.because("%s", wrong)
 		}
 	}
@@ -135,7 +135,7 @@ func (d *Definition) Explain() *Answer {
 				"another definition, or a resource of the server's own, has one of its names: give it others in " +
 					"spec.names, or delete the other")
 		case "NonStructuralSchema":
-			answer.do("mend its schema as the message says")
+			answer.do("correct its schema as the message says")
 		case "KubernetesAPIApprovalPolicyConformant":
 			answer.do("groups of k8s.io and kubernetes.io need the annotation api-approved.kubernetes.io; take a " +
 				"group of " +

@@ -20,7 +20,7 @@ import (
 	"keelson/timeline/text"
 )
 
-// trusted is a sender that may tell everything.
+// trusted is a sender that may send everything.
 func trusted(*http.Request) Sender { return Sender{Name: "admin"} }
 
 func post(t *testing.T, h http.Handler, body string) *httptest.ResponseRecorder {

@@ -17,7 +17,7 @@ import (
 	"keelson/timeline/story"
 )
 
-// lived tells tl of a pod from its creation to its end.
+// lived records in tl a pod from its creation to its end.
 func lived(tl *Ledger, i int) {
 	name := "pod-" + strconv.Itoa(i)
 	subject := event.Subject{
@@ -72,7 +72,7 @@ func lived(tl *Ledger, i int) {
 	request("DELETE", "")
 }
 
-// TestStoriesAtRest: packed stories are told as before, and go on.
+// TestStoriesAtRest: packed stories read the same, and go on.
 func TestStoriesAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := New(Config{})
@@ -105,7 +105,7 @@ func TestStoriesAtRest(t *testing.T) {
 			return s
 		}
 		if diff := cmp.Diff(more(twin), more(tl)); diff != "" {
-			t.Errorf("a story that was packed (+) is not told as one that was not (-):\n%s", diff)
+			t.Errorf("a story that was packed (+) differs from one that was not (-):\n%s", diff)
 		}
 		time.Sleep(2*restAfter + time.Second)
 		synctest.Wait()

@@ -50,7 +50,7 @@ const (
 )
 
 // errNotPermitted rejects a mark that its sender may not send.
-var errNotPermitted = errors.New("not the sender's to tell")
+var errNotPermitted = errors.New("not permitted for this sender")
 
 // permit returns nil if the sender may send mk, whose encoding has size bytes. bound are the pods of the sender's node.
 func (t *Ledger) permit(sender *Sender, bound map[string]Pod, mk *event.Event, size int, now time.Time) error {

@@ -66,7 +66,7 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 		"its pod that has gone":         {seen("gone"), nil, true},
 		"another node's pod":            {seen("theirs"), nil, false},
 		"another node's pod, forged":    {seen("theirs"), func(m *event.Event) { m.ReportedBy = "node-2" }, false},
-		"nobody's pod":                  {seen("unknown"), nil, false},
+		"an unknown pod":                {seen("unknown"), nil, false},
 		"its pod by another name":       {seen("a"), func(m *event.Event) { m.Subject.Name = "theirs" }, false},
 		"its name, another's uid":       {seen("a"), func(m *event.Event) { m.Subject.UID = "theirs-uid" }, false},
 		"its static pod's uid, claimed": {seen("theirs"), func(m *event.Event) { m.Subject.Name = "mirror" }, false},
@@ -112,7 +112,7 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 		if w := post(t, handler, encode(t, []event.Event{m})); w.Code != http.StatusNoContent {
 			t.Errorf("%s: %d %s, want 204", what, w.Code, w.Body)
 		}
-		told := 0
+		reported := 0
 		for _, name := range []string{"a", "gone", "theirs", "mirror", "unknown"} {
 			story, err := storyOf(tl, "default", name)
 			if err != nil {
@@ -122,7 +122,7 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 				switch {
 				case step.Who == "scheduler" && step.ReportedBy == "":
 				case step.ReportedBy == "node-1" && step.Who == "kubelet node-1":
-					told++
+					reported++
 				default:
 					t.Errorf("%s: pod %s has the step %+v", what, name, step)
 				}
@@ -131,8 +131,8 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 				t.Errorf("%s: pod %s is on %s", what, name, story.Node)
 			}
 		}
-		if told != map[bool]int{true: 1, false: 0}[tt.want] {
-			t.Errorf("%s: told %d steps, want it told: %v", what, told, tt.want)
+		if reported != map[bool]int{true: 1, false: 0}[tt.want] {
+			t.Errorf("%s: %d steps, want steps: %v", what, reported, tt.want)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestAgentsTellOfTheirSteps(t *testing.T) {
 	}
 	for _, step := range s.Steps {
 		if step.Who != "scheduler" {
-			t.Errorf("a scheduler told %+v", step)
+			t.Errorf("a scheduler reported %+v", step)
 		}
 	}
 }
@@ -186,26 +186,26 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 		encode(t, []event.Event{forged})); w.Code != http.StatusNoContent {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	told, err := storyOf(tl, "default", "a")
+	podStory, err := storyOf(tl, "default", "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !told.Start.Equal(now) {
-		t.Errorf("the story begins at %v, which is the node's word; want %v", told.Start, now)
+	if !podStory.Start.Equal(now) {
+		t.Errorf("the story begins at %v, which is the node's word; want %v", podStory.Start, now)
 	}
 	var out bytes.Buffer
-	text.Render(&out, &told, false, 0)
+	text.Render(&out, &podStory, false, 0)
 	if got := out.String(); !strings.Contains(got, "* as node node-1 reports it") ||
 		strings.ContainsAny(got, "\x1b\a\r") {
 		t.Errorf("text:\n%q", got)
 	}
-	b, err := json.Marshal(told)
+	b, err := json.Marshal(podStory)
 	if err != nil || !strings.Contains(string(b), `"reportedBy":"node-1"`) {
 		t.Errorf("JSON: %s, %v", b, err)
 	}
 }
 
-// TestRates: a sender that sends without end is told to wait; others are not.
+// TestRates: a sender that sends without end has to wait; others do not.
 func TestRates(t *testing.T) {
 	tl := New(Config{})
 	batch := encode(t, []event.Event{

@@ -57,9 +57,9 @@ func (t *Trace) conclude(traceInput *TraceInput) {
 		t.refused(at)
 	case reach.TimedOut:
 		t.Verdict = confirm(t.Expected == Drops || t.Expected == Sometimes, t.Why,
-			"nobody answered: the endpoint's process, its node or a firewall between them")
+			"no answer: the endpoint's process, its node or a firewall between them")
 	case reach.Sent:
-		t.Verdict = fmt.Sprintf("open: a datagram was sent, and nobody need answer it; expected: %s (%s)", t.Expected,
+		t.Verdict = fmt.Sprintf("open: a datagram was sent, which needs no answer; expected: %s (%s)", t.Expected,
 			t.Why)
 	default:
 		noWay := t.Expected == Drops && slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.NoWay != "" })

@@ -94,7 +94,7 @@ func TestTraceOfNodePorts(t *testing.T) {
 	}
 }
 
-// TestNamesOfHostNetwork: who asks from a host-network pod is told which servers it asks.
+// TestNamesOfHostNetwork: a trace from a host-network pod names the DNS servers that it asks.
 func TestNamesOfHostNetwork(t *testing.T) {
 	j := journey()
 	j.Address = netip.Addr{}

@@ -252,7 +252,7 @@ func wrong(objects *Objects, service *Service) string {
 		if !slices.ContainsFunc(objects.Slices, func(sl discoveryv1.EndpointSlice) bool {
 			return len(sl.Endpoints) > 0
 		}) {
-			return "it has no selector, and nobody has written endpoints for it"
+			return "it has no selector, and no endpoints were written for it"
 		}
 		return ""
 	case len(service.Pods) == 0:

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "rewrite golden files")
 
 // web is a service with two ready pods that a slice carries.
 func web() *Objects {
@@ -103,7 +103,7 @@ func TestExplain(t *testing.T) {
 					Message:        "spec.containers{c}: Readiness probe failed: " + words,
 				}
 				if words == "" {
-					e.Message = "Liveness probe failed: never told"
+					e.Message = "Liveness probe failed: never shown"
 				}
 				objects.Unhealthy = append(objects.Unhealthy, e)
 			}

@@ -402,7 +402,7 @@ func (t *Trace) stopper() string {
 		case h.NoWay != "":
 			return h.NoWay
 		case h.Fake:
-			return "node " + h.Node + " is simulated: nobody answers there"
+			return "node " + h.Node + " is simulated: nothing answers there"
 		}
 	}
 	return "nothing is there"

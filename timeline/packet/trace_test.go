@@ -131,7 +131,7 @@ var journeys = map[string]func(*TraceInput){
 		})
 		fails(j, reach.TimedOut)
 	},
-	"nobody-listens": func(j *TraceInput) {
+	"no-listener": func(j *TraceInput) {
 		fails(j, reach.Refused)
 		j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.42.0.5:8080")
 	},
@@ -168,8 +168,8 @@ var journeys = map[string]func(*TraceInput){
 		j.Answer.Connection = nil
 		j.Answer.Names.Addresses = nil
 		j.Answer.Names.Tries = []reach.Try{
-			{Name: "nobody.default.svc.cluster.local", Code: "NXDOMAIN"},
-			{Name: "nobody", Error: "i/o timeout", Server: "10.96.0.10"},
+			{Name: "no-such.default.svc.cluster.local", Code: "NXDOMAIN"},
+			{Name: "no-such", Error: "i/o timeout", Server: "10.96.0.10"},
 		}
 	},
 	"address": func(j *TraceInput) {

@@ -36,7 +36,7 @@ type classifier struct {
 	created, bound int64          // revisions
 	ready          time.Time      // zero: not yet
 	static         bool
-	named          bool // a node has it, and nobody bound it: its spec.nodeName was given
+	named          bool // created with spec.nodeName, without a binding
 	simulated      bool // by a fake node
 }
 

@@ -15,7 +15,7 @@ import (
 	"keelson/timeline/story"
 )
 
-// TestTriedAgain: what a kubelet tries until it succeeds is told once, with its reason and how often.
+// TestTriedAgain: what a kubelet retries until it succeeds is shown once, with its reason and the number of tries.
 func TestTriedAgain(t *testing.T) {
 	marks := []event.Event{{
 		Step:      event.StepRequest,
@@ -89,7 +89,7 @@ func TestWhyNoNodeWasLookedAt(t *testing.T) {
 	}
 }
 
-// TestProbeFailsOn: how often a probe has failed so far replaces what was told of it before.
+// TestProbeFailsOn: the number of failures of a probe replaces the previous number.
 func TestProbeFailsOn(t *testing.T) {
 	marks := []event.Event{{
 		Step:      event.StepRequest,
@@ -141,7 +141,7 @@ func TestProbeFailsOn(t *testing.T) {
 	}
 }
 
-// TestStepsOfOddPods: what others than scheduler and kubelet did is not told as theirs.
+// TestStepsOfOddPods: what others than scheduler and kubelet did is not attributed to them.
 func TestStepsOfOddPods(t *testing.T) {
 	api := func(ms int, verb, sub, user string, revision int64) event.Event {
 		return event.Event{
@@ -167,7 +167,7 @@ func TestStepsOfOddPods(t *testing.T) {
 	}{
 		"bound by hand": {
 			[]event.Event{api(0, "POST", "", "ann", 5), api(1000, "POST", "binding", "ann", 6)},
-			"    7  none: not the scheduler bound it, but whoever is named below\n", "7  not remembered",
+			"    7  none: the scheduler did not bind it; the binding below was made by another client\n", "7  not remembered",
 		},
 		"a node that is not there": {
 			[]event.Event{

@@ -15,7 +15,7 @@ import (
 	"keelson/timeline/story"
 )
 
-// TestTrueReason: of a pod that the scheduler was never asked about nobody says that it has not tried it yet.
+// TestTrueReason: a pod that the scheduler does not see is not reported as "not tried yet".
 func TestTrueReason(t *testing.T) {
 	tests := map[string]struct {
 		spec    corev1.PodSpec
@@ -123,7 +123,7 @@ func TestTrueReason(t *testing.T) {
 			spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "a"}, {Name: "b"}}},
 			want: "held back by its scheduling gates (a, b)",
 		},
-		"no scheduler": {bad: "nobody holds its lease", want: "the scheduler does not work: nobody holds its lease"},
+		"no scheduler": {bad: "its lease has no holder", want: "the scheduler does not work: its lease has no holder"},
 		"soon":         {want: "the scheduler has not tried it yet"},
 		"its decision": {
 			spec: corev1.PodSpec{NodeName: "n"},
@@ -244,14 +244,14 @@ func TestWaits(t *testing.T) {
 		var steps, lines strings.Builder
 		RenderSteps(&steps, &it, false, 0)
 		Render(&lines, &it, false, 0)
-		told := strings.Join(strings.Fields(steps.String()), " ")
+		flat := strings.Join(strings.Fields(steps.String()), " ")
 		wantSteps := "not yet: " + tt.want + " accounted"
 		wantLine := "   waits: " + tt.want + "\n"
 		if tt.want == "" {
 			wantSteps = "2-13 not yet accounted"
 			wantLine = ""
 		}
-		if it.Waits != tt.want || !strings.Contains(told, wantSteps) ||
+		if it.Waits != tt.want || !strings.Contains(flat, wantSteps) ||
 			!strings.Contains(lines.String(), wantLine) ||
 			tt.want == "" && strings.Contains(lines.String(), "waits") {
 			t.Errorf("%s: got %q in\n%s\n%s; want %q", name, it.Waits, steps.String(), lines.String(), tt.want)
@@ -259,7 +259,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestGone: of a pod that exists no more nobody says that it is Pending, or that anything is still to come.
+// TestGone: a deleted pod is not reported as Pending, and nothing as still to come.
 func TestGone(t *testing.T) {
 	for want, why := range map[string]story.Why{
 		"it is gone; no scheduler had decided where it runs\n": {Gone: true},
@@ -293,7 +293,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestWhyEnded: who or what ended a pod is told, whoever did it first, and what the API says of a pod that is still
+// TestWhyEnded: what ended a pod is shown, the first cause first, and what the API says of a pod that is still
 // there.
 func TestWhyEnded(t *testing.T) {
 	subject := event.Subject{

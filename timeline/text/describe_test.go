@@ -65,9 +65,9 @@ func TestShortensReasons(t *testing.T) {
 	}
 }
 
-// TestPullIsToldOnce: the steps of a pull on the way are taken back once it has ended; a written status without news is
-// told once.
-func TestPullIsToldOnce(t *testing.T) {
+// TestPullIsShownOnce: the steps of a pull on the way are removed once it has ended; a status without news is shown
+// once.
+func TestPullIsShownOnce(t *testing.T) {
 	kubelet := func(step event.Step, from, took int, d any) event.Event {
 		return event.Event{
 			Step:      step,
@@ -107,7 +107,7 @@ func TestPullIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestPartialSaysSo: of a pod from before the server started nobody knows the phase or when it was made.
+// TestPartialSaysSo: the phase and creation time of a pod from before the server's start are shown as unknown.
 func TestPartialSaysSo(t *testing.T) {
 	it, err := listening([]event.Event{
 		{
@@ -197,7 +197,7 @@ func TestMadeBefore(t *testing.T) {
 	}
 }
 
-// TestFailuresInPlainWords: what gRPC wraps around an error, and a size that nobody knows, are not told.
+// TestFailuresInPlainWords: what gRPC wraps around an error, and an unknown size, are not shown.
 func TestFailuresInPlainWords(t *testing.T) {
 	for want, mk := range map[string]event.Event{
 		"starting c failed: exec: no such file": {

@@ -111,28 +111,28 @@ func request(step *story.Step, req *event.Request) []string {
 
 // changed describes what a write of a pod's status changed.
 func changed(c *event.StatusChange) []string {
-	var told []string
+	var parts []string
 	if c.To != c.From {
 		phase := "phase " + c.From + " -> " + c.To
 		if why := because(c); why != "" {
 			phase += " (" + why + ")"
 		}
-		told = append(told, phase)
+		parts = append(parts, phase)
 	}
 	if c.Nominated != "" {
-		told = append(told, "nominated to "+c.Nominated+", which is prepared for it")
+		parts = append(parts, "nominated to "+c.Nominated+", which is prepared for it")
 	}
 	switch {
 	case c.Ready == "":
 	case c.Ready == "True":
-		told = append(told, "is Ready")
+		parts = append(parts, "is Ready")
 	case c.NotReady == "":
-		told = append(told, "is not Ready any more")
+		parts = append(parts, "is not Ready any more")
 	default:
-		told = append(told, "is not Ready any more: "+c.NotReady)
+		parts = append(parts, "is not Ready any more: "+c.NotReady)
 	}
 	if c.Disruption != "" {
-		told = append(told, "is to leave: "+c.Disruption)
+		parts = append(parts, "is to leave: "+c.Disruption)
 	}
 	var waits []string
 	if c.Unscheduled != "" {
@@ -142,10 +142,10 @@ func changed(c *event.StatusChange) []string {
 		waits = append(waits, w.Container+" waits: "+w.Reason)
 	}
 	slices.Sort(waits)
-	return append(told, waits[:min(len(waits), mostWaits)]...)
+	return append(parts, waits[:min(len(waits), mostWaits)]...)
 }
 
-// mostWaits are told of the reasons why a pod waits.
+// mostWaits is the maximum number of reasons why a pod waits.
 const mostWaits = 3
 
 // because is why the phase changed, in the words of the status.
@@ -233,7 +233,7 @@ func rule(d *event.Request) string {
 }
 
 func admitted(d *event.Request) string {
-	accepted := plural(d.AdmissionAccepted, "plugin") + " accepted it as it was"
+	accepted := plural(d.AdmissionAccepted, "plugin") + ", no change"
 	var who []string
 	fields := map[string][]string{}
 	for _, c := range d.AdmissionChanged {
@@ -242,14 +242,14 @@ func admitted(d *event.Request) string {
 		}
 		fields[c.By] = append(fields[c.By], c.Field)
 	}
-	var told []string
+	var parts []string
 	for _, by := range who {
-		told = append(told, by+" set "+strings.Join(fields[by], ", "))
+		parts = append(parts, by+" set "+strings.Join(fields[by], ", "))
 	}
 	if d.AdmissionSlow != "" {
-		told = append(told, d.AdmissionSlow)
+		parts = append(parts, d.AdmissionSlow)
 	}
-	return strings.Join(append(told, accepted), "; ")
+	return strings.Join(append(parts, accepted), "; ")
 }
 
 // reconcile describes a pass of a controller.

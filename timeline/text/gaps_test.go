@@ -18,7 +18,7 @@ import (
 	"keelson/timeline/story"
 )
 
-// TestGaps: the time that no step covers is told by what the pod waited for.
+// TestGaps: the time that no step covers is explained by what the pod waited for.
 func TestGaps(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	kubelet := func(parts ...event.Event) []event.Event { return parts }
@@ -84,7 +84,7 @@ func mark(step event.Step, component string, detail any) event.Event {
 func TestSlowWrite(t *testing.T) {
 	for want, req := range map[string]*event.Request{
 		"queue    waited for its turn": {Queue: 11 * time.Second},
-		"webhook a.b took 10s and failed; 1 plugin accepted it as it was": {
+		"webhook a.b took 10s and failed; 1 plugin, no change": {
 			Admission:         11 * time.Second,
 			AdmissionAccepted: 1,
 			AdmissionSlow:     "webhook a.b took 10s and failed",

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// mostReasons bounds how many reasons are told, and mostMessage the bytes of a message.
+	// mostReasons bounds the number of reasons, and mostMessage the bytes of a message.
 	mostReasons = 8
 	mostMessage = 512
 )
@@ -103,7 +103,7 @@ func (r *reasons) add(format string, args ...any) {
 	r.out = append(r.out, clean(fmt.Sprintf(format, args...)))
 }
 
-// initContainers tells of the first init container that is not done; the others and the containers wait for it.
+// initContainers explains the first init container that is not done; the others and the containers wait for it.
 func (r *reasons) initContainers() bool {
 	p := r.a.Pod
 	for i := range p.Spec.InitContainers {
@@ -118,7 +118,7 @@ func (r *reasons) initContainers() bool {
 			status.State.Terminated.ExitCode == 0:
 			continue
 		case sidecar && started(status):
-			r.container(name, container, status) // the containers start beside it
+			r.container(name, container, status) // the containers start while it runs
 			continue
 		case notCreated(status):
 			r.attachments()
@@ -170,7 +170,7 @@ func notCreated(s *corev1.ContainerStatus) bool {
 		w.Reason == "PodInitializing")
 }
 
-// creating tells of containers that are not created yet, with the newest warning: about volumes, devices, the sandbox,
+// creating explains containers that are not created yet, with the newest warning: about volumes, devices, the sandbox,
 // an image.
 func (r *reasons) creating(what string, names []string) {
 	if w := r.newest(func(w *Warning) bool { return aboutPod(w) || slices.Contains(names, w.Container) }); w != nil {
@@ -180,7 +180,7 @@ func (r *reasons) creating(what string, names []string) {
 	r.add("%s being created", what)
 }
 
-// attachments tells of volumes that are not attached to the node yet.
+// attachments lists volumes that are not attached to the node yet.
 func (r *reasons) attachments() {
 	for _, a := range r.a.Attachments {
 		text := fmt.Sprintf("volume %s (claim %s) is not attached to node %s: VolumeAttachment %s waits for the "+
@@ -195,7 +195,7 @@ func (r *reasons) attachments() {
 // aboutPod reports whether a warning is about a pod that has a node, and not about one of its containers.
 func aboutPod(w *Warning) bool { return w.Container == "" && w.Reason != "FailedScheduling" }
 
-// container tells why a container is not ready.
+// container explains why a container is not ready.
 func (r *reasons) container(name string, ctr *corev1.Container, status *corev1.ContainerStatus) {
 	switch st := status.State; {
 	case st.Waiting != nil:
@@ -215,7 +215,7 @@ func (r *reasons) container(name string, ctr *corev1.Container, status *corev1.C
 	}
 }
 
-// probe tells what the last attempt of a probe that fails has got.
+// probe describes the last attempt of a failing probe.
 func (r *reasons) probe(name string, status *corev1.ContainerStatus, kind string) {
 	last := ""
 	if end := status.LastTerminationState.Terminated; end != nil && r.killedBy(status.Name, end) != "" {

@@ -69,7 +69,7 @@ func warningEvent(reason, field, message string, count int32, second int) Warnin
 	})
 }
 
-// TestNotReady: of a pod that has a node and is not Ready `why` tells first what its kubelet says of it.
+// TestNotReady: for a pod that has a node and is not Ready, `why` prints first what its kubelet reports.
 func TestNotReady(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	spec := corev1.PodSpec{

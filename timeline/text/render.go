@@ -41,12 +41,12 @@ const (
 
 // Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The
 // writer must keep write errors itself.
-func Render(out io.Writer, told *story.Story, color bool, width int) {
+func Render(out io.Writer, podStory *story.Story, color bool, width int) {
 	p := colors(color)
 	var b strings.Builder
-	heading(&b, p, told)
+	heading(&b, p, podStory)
 	wide := len("who")
-	for _, st := range told.Steps {
+	for _, st := range podStory.Steps {
 		wide = max(wide, utf8.RuneCountInString(whoSays(&st)))
 	}
 	limit := longLine
@@ -66,7 +66,7 @@ func Render(out io.Writer, told *story.Story, color bool, width int) {
 		}
 	}
 	line("at", "took", "who", "", "what")
-	for _, st := range told.Steps {
+	for _, st := range podStory.Steps {
 		what := st.What + fault(&st)
 		fold := wrap
 		style := ""
@@ -85,56 +85,56 @@ func Render(out io.Writer, told *story.Story, color bool, width int) {
 			line("", Took(part.Took), part.Who, dim, whats...)
 		}
 	}
-	if told.Waits != "" {
-		for _, text := range Fold(indent+"waits: "+clean(told.Waits), cmp.Or(width, longLine), indent+"       ") {
+	if podStory.Waits != "" {
+		for _, text := range Fold(indent+"waits: "+clean(podStory.Waits), cmp.Or(width, longLine), indent+"       ") {
 			b.WriteString(text + "\n")
 		}
 	}
-	footing(&b, told)
+	footing(&b, podStory)
 	_, _ = io.WriteString(out, b.String())
 }
 
 // heading prints the pod, its node, and the time to Ready.
-func heading(out *strings.Builder, p colors, told *story.Story) {
-	out.WriteString(p.with(bold, told.Namespace+"/"+told.Name) + "   ")
-	if at := where(told); at != "" {
+func heading(out *strings.Builder, p colors, podStory *story.Story) {
+	out.WriteString(p.with(bold, podStory.Namespace+"/"+podStory.Name) + "   ")
+	if at := where(podStory); at != "" {
 		out.WriteString(at + "   ")
 	}
-	from := told.Start.Format("15:04:05.000")
+	from := podStory.Start.Format("15:04:05.000")
 	switch {
-	case !told.Partial || told.JustMade():
+	case !podStory.Partial || podStory.JustMade():
 		out.WriteString("created " + from)
-	case told.MadeSince():
+	case podStory.MadeSince():
 		fmt.Fprintf(out, "created %s: steps are remembered from %s on",
-			told.Created.In(told.Start.Location()).Format(time.TimeOnly), from)
+			podStory.Created.In(podStory.Start.Location()).Format(time.TimeOnly), from)
 	default:
 		fmt.Fprintf(out, "made before this server started: steps are remembered from %s on", from)
 	}
-	if told.ReadyAfter > 0 && !told.Partial {
-		out.WriteString(", " + p.with(green, "ready after "+Took(told.ReadyAfter)))
+	if podStory.ReadyAfter > 0 && !podStory.Partial {
+		out.WriteString(", " + p.with(green, "ready after "+Took(podStory.ReadyAfter)))
 	}
-	if told.ReachableAfter > 0 && !told.Partial {
-		out.WriteString(", reachable after " + Took(told.ReachableAfter))
+	if podStory.ReachableAfter > 0 && !podStory.Partial {
+		out.WriteString(", reachable after " + Took(podStory.ReachableAfter))
 	}
-	if told.Owner != "" {
-		out.WriteString("      " + told.Owner)
-		if told.OwnerRevision > 0 {
-			fmt.Fprintf(out, " (rev %d)", told.OwnerRevision)
+	if podStory.Owner != "" {
+		out.WriteString("      " + podStory.Owner)
+		if podStory.OwnerRevision > 0 {
+			fmt.Fprintf(out, " (rev %d)", podStory.OwnerRevision)
 		}
 	}
 	out.WriteString("\n\n")
 }
 
 // footing prints what is missing, which steps only a node reported, and how much of the time is explained.
-func footing(out *strings.Builder, told *story.Story) {
-	if told.Dropped > 0 {
-		fmt.Fprintf(out, "   %s in the middle are not remembered\n", plural(told.Dropped, "step"))
+func footing(out *strings.Builder, podStory *story.Story) {
+	if podStory.Dropped > 0 {
+		fmt.Fprintf(out, "   %s in the middle are not remembered\n", plural(podStory.Dropped, "step"))
 	}
-	if told.DroppedEvents > 0 {
-		fmt.Fprintf(out, "   %s later are not remembered\n", plural(told.DroppedEvents, "watch event"))
+	if podStory.DroppedEvents > 0 {
+		fmt.Fprintf(out, "   %s later are not remembered\n", plural(podStory.DroppedEvents, "watch event"))
 	}
 	var nodes []string
-	for _, st := range told.Steps {
+	for _, st := range podStory.Steps {
 		if st.ReportedBy != "" && !slices.Contains(nodes, st.ReportedBy) {
 			nodes = append(nodes, st.ReportedBy)
 		}
@@ -142,12 +142,12 @@ func footing(out *strings.Builder, told *story.Story) {
 	if len(nodes) > 0 {
 		fmt.Fprintf(out, "   * as node %s reports it\n", strings.Join(nodes, ", "))
 	}
-	accounted := ms(told.Accounted)
-	if told.Total < 10*time.Second {
+	accounted := ms(podStory.Accounted)
+	if podStory.Total < 10*time.Second {
 		accounted = strings.TrimSuffix(accounted, " ms") // both have this unit
 	}
-	fmt.Fprintf(out, "   accounted for: %s of %s\n", accounted, ms(told.Total))
-	for _, line := range gapLines(told) {
+	fmt.Fprintf(out, "   accounted for: %s of %s\n", accounted, ms(podStory.Total))
+	for _, line := range gapLines(podStory) {
 		out.WriteString(line + "\n")
 	}
 }

@@ -24,12 +24,12 @@ var handOffTexts = [story.HandOffs + 1]handOff{
 	},
 	story.HandStored: {
 		"API server -> store",
-		"The object is written, and is on disk before the client hears of it. Each write has a number, its " +
+		"The object is written, and is on disk before the client gets the answer. Each write has a number, its " +
 			"revision. Nothing runs yet: the object says what is wanted.",
 	},
 	story.HandToController: {
 		"store -> API server -> controller",
-		"Nobody keeps asking whether something changed: each controller has a watch open, and the API " +
+		"No client polls for changes: each controller has a watch open, and the API " +
 			"server sends every change along it. A Deployment is turned into a ReplicaSet here first.",
 	},
 	story.HandCreate: {
@@ -52,7 +52,7 @@ var handOffTexts = [story.HandOffs + 1]handOff{
 	},
 	story.HandBind: {
 		"scheduler -> API server",
-		"The scheduler starts nothing. It tells the API server the node's name, by a binding: the third " +
+		"The scheduler starts nothing. It sends the node's name to the API server, in a binding: the third " +
 			"request.",
 	},
 	story.HandBound: {
@@ -74,8 +74,8 @@ var handOffTexts = [story.HandOffs + 1]handOff{
 		"The kubelet reports what became of the pod, as its status.",
 	},
 	story.HandToOthers: {
-		"store -> API server -> everybody",
-		"Whoever watches the pod learns of it: controllers count it, Services and names lead to it, " +
+		"store -> API server -> all watchers",
+		"All clients that watch the pod receive it: controllers count it, Services and names lead to it, " +
 			"`kubectl get -w` shows it.",
 	},
 }
@@ -85,8 +85,8 @@ var staticRequest = handOff{"file -> kubelet", "A static pod: its manifest is a 
 	"read. No API server, controller or scheduler was asked. " +
 	"What the API shows is its image, a mirror pod."}
 
-// deed is one line below a hand-off.
-type deed struct {
+// stepLine is one line below a hand-off.
+type stepLine struct {
 	at         time.Duration
 	timed      bool // whether at is known
 	took       time.Duration
@@ -95,12 +95,12 @@ type deed struct {
 	reportedBy string
 }
 
-// deeds groups the steps by hand-off; index 0 holds the others.
-func deeds(s *story.Story) [story.HandOffs + 1][]deed {
-	var out [story.HandOffs + 1][]deed
+// stepLines groups the steps by hand-off; index 0 holds the others.
+func stepLines(s *story.Story) [story.HandOffs + 1][]stepLine {
+	var out [story.HandOffs + 1][]stepLine
 	add := func(st *story.Step, timed bool, who, what string) {
 		n := max(0, min(st.HandOff, story.HandOffs))
-		out[n] = append(out[n], deed{st.At, timed, st.Took, clean(who), clean(what), st.Error != "", st.ReportedBy})
+		out[n] = append(out[n], stepLine{st.At, timed, st.Took, clean(who), clean(what), st.Error != "", st.ReportedBy})
 	}
 	for i := range s.Steps {
 		st := &s.Steps[i]
@@ -154,23 +154,23 @@ func absent(s *story.Story, n, last int, static, scheduled, bound bool) string {
 	case n >= story.HandToScheduler && n <= story.HandBound && !scheduled:
 		return "none: its node was named when it was made, in spec.nodeName"
 	case n == story.HandSchedule && bound && s.Dropped == 0:
-		return "none: not the scheduler bound it, but whoever is named below"
+		return "none: the scheduler did not bind it; the binding below was made by another client"
 	}
 	return "not remembered"
 }
 
 // RenderSteps prints a story as the thirteen hand-offs, each with an explanation for newcomers, wrapped at width if
 // possible; 0: unknown.
-func RenderSteps(out io.Writer, told *story.Story, color bool, width int) {
+func RenderSteps(out io.Writer, podStory *story.Story, color bool, width int) {
 	p := colors(color)
 	var b strings.Builder
-	heading(&b, p, told)
+	heading(&b, p, podStory)
 	if width <= 0 {
 		width = longLine
 	}
-	all := deeds(told)
+	all := stepLines(podStory)
 	last := 0
-	static := len(all[story.HandRequest]) > 0 && told.Static
+	static := len(all[story.HandRequest]) > 0 && podStory.Static
 	bound := len(all[story.HandBind]) > 0
 	scheduled := bound || len(all[story.HandSchedule]) > 0
 	wide := 0
@@ -184,13 +184,13 @@ func RenderSteps(out io.Writer, told *story.Story, color bool, width int) {
 	}
 	for n := 1; n <= story.HandOffs; n++ {
 		if len(all[n]) == 0 {
-			why := absent(told, n, last, static, scheduled, bound)
+			why := absent(podStory, n, last, static, scheduled, bound)
 			to := n
 			for to < story.HandOffs && len(all[to+1]) == 0 &&
-				absent(told, to+1, last, static, scheduled, bound) == why {
+				absent(podStory, to+1, last, static, scheduled, bound) == why {
 				to++
 			}
-			noDeeds(&b, p, n, to, why, width)
+			noLines(&b, p, n, to, why, width)
 			n = to
 			continue
 		}
@@ -198,10 +198,10 @@ func RenderSteps(out io.Writer, told *story.Story, color bool, width int) {
 		switch {
 		case n == story.HandRequest && static:
 			h = staticRequest
-		case n == story.HandToScheduler && !scheduled && !told.Partial && last >= story.HandToKubelet:
+		case n == story.HandToScheduler && !scheduled && !podStory.Partial && last >= story.HandToKubelet:
 			h.sentence = "The scheduler watches pods too. This one has a node already, in spec.nodeName, and is left " +
 				"alone."
-		case n == story.HandToKubelet && told.Simulated:
+		case n == story.HandToKubelet && podStory.Simulated:
 			h.who = "store -> API server -> simulator"
 			h.sentence = "A fake node has no kubelet: a simulator watches the pods of all fake nodes, and gets an " +
 				"event."
@@ -210,18 +210,18 @@ func RenderSteps(out io.Writer, told *story.Story, color bool, width int) {
 		for _, line := range words(h.sentence, max(shortLine, width-7)) {
 			b.WriteString("       " + line + "\n")
 		}
-		deedsBelow(&b, p, all[n], wide, width)
+		linesBelow(&b, p, all[n], wide, width)
 	}
 	if len(all[0]) > 0 {
 		b.WriteString(p.with(bold, right("then", 5)) + "\n")
-		deedsBelow(&b, p, all[0], wide, width)
+		linesBelow(&b, p, all[0], wide, width)
 	}
-	footing(&b, told)
+	footing(&b, podStory)
 	_, _ = io.WriteString(out, b.String())
 }
 
-// noDeeds explains why the hand-offs between n and to have no steps.
-func noDeeds(b *strings.Builder, p colors, n, to int, why string, width int) {
+// noLines explains why the hand-offs between n and to have no steps.
+func noLines(b *strings.Builder, p colors, n, to int, why string, width int) {
 	number := fmt.Sprint(n)
 	if to > n {
 		number += "-" + fmt.Sprint(to)
@@ -234,7 +234,7 @@ func noDeeds(b *strings.Builder, p colors, n, to int, why string, width int) {
 	}
 }
 
-func deedsBelow(out *strings.Builder, p colors, list []deed, wide, width int) {
+func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int) {
 	const gaps = 7 + 10 + 2 + 8 + 2 + 2
 	for _, d := range list {
 		at := ""

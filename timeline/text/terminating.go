@@ -84,7 +84,7 @@ func (a *Around) running() []*corev1.Container {
 	return out
 }
 
-// ending tells of a container that still runs in a deleted pod: its hook, and how long it may take.
+// ending describes a container that still runs in a deleted pod: its hook, and how long it may take.
 func (r *reasons) ending(c *corev1.Container) {
 	left := r.a.Pod.DeletionTimestamp.Sub(r.a.Now)
 	hook := ""

@@ -453,7 +453,7 @@ func TestLongLifeKeepsBothEnds(t *testing.T) {
 	}
 }
 
-// TestWhyEvicted: what a taint of its node means for a pod is told until it is cancelled.
+// TestWhyEvicted: an eviction by a taint of the pod's node is shown until it is cancelled.
 func TestWhyEvicted(t *testing.T) {
 	marks := journey()
 	subject := event.Subject{
@@ -525,7 +525,7 @@ func TestStoryFitsTheTerminal(t *testing.T) {
 			}
 		}
 		if got := strings.Count(b.String(), "registry"); got != 24 {
-			t.Errorf("width %d: %d of 24 words are told", width, got)
+			t.Errorf("width %d: %d of 24 words are printed", width, got)
 		}
 	}
 }

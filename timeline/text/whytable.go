@@ -148,29 +148,29 @@ func (t table) scores(decision *decisions.Attempt) {
 	}
 	rows = append(rows, []string{"total", ""})
 	used := 0
-	told := 0
+	shown := 0
 	for _, s := range decision.Scores {
 		column := scoreColumn(&s, decision)
 		wide := 0
 		for _, cell := range column {
 			wide = max(wide, utf8.RuneCountInString(cell))
 		}
-		if told == 0 {
+		if shown == 0 {
 			for _, w := range columns(rows) {
 				used += len(indent) + w
 			}
 		}
-		if used += len(indent) + wide; used > t.width && told > 0 {
+		if used += len(indent) + wide; used > t.width && shown > 0 {
 			break
 		}
 		for i := range rows {
 			rows[i] = append(rows[i], column[i])
 		}
-		told++
+		shown++
 	}
 	t.aligned(rows)
-	rest := make([]string, 0, len(decision.Scores)-told)
-	for _, s := range decision.Scores[told:] {
+	rest := make([]string, 0, len(decision.Scores)-shown)
+	for _, s := range decision.Scores[shown:] {
 		rest = append(rest, fmt.Sprintf("%s %d", s.Node, s.Total))
 	}
 	if len(rest) > 0 {
