@@ -165,7 +165,7 @@ func TestTwoStacks(t *testing.T) {
 	}
 }
 
-// TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes
+// TestOwnObjectsStay: the service kubernetes and its range are there again after they were deleted, and the classes
 // that every cluster has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
 	r := start(t, func(c *setup) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })

@@ -211,6 +211,6 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if strings.Contains(body, "madeup") {
-		t.Error("a resource that somebody made up became a label")
+		t.Error("an unknown resource became a label")
 	}
 }

@@ -126,7 +126,7 @@ properties:
 	custom.call(t, "POST", "/apis/example.com/v2"+path, body).wants(t, "create in v2", 201, `"spec":{"a":"A","b":"B"}`)
 }
 
-// TestUntrustableConversion: a conversion webhook's authorities that no one can read keep a definition from being
+// TestUntrustableConversion: unreadable authorities of a conversion webhook keep a definition from being
 // established.
 func TestUntrustableConversion(t *testing.T) {
 	custom := startCustom(t)

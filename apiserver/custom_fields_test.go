@@ -150,7 +150,7 @@ func watchSelected(t *testing.T, v1, v2 dynamic.ResourceInterface) {
 	}
 	rv := patch(v1, "s-01", `{"port":"9"}`)
 	want = append(want, "DELETED s-01 "+rv)
-	patch(v2, "s-01", `{"hostPort":"h:8"}`) // no one's
+	patch(v2, "s-01", `{"hostPort":"h:8"}`) // owned by no manager
 	rv = patch(v2, "s-04", `{"metadata":{"labels":{"a":"b"}}}`)
 	want = append(want, "MODIFIED s-04 "+rv)
 	rv = patch(v1, "s-00", `{"port":"1"}`)

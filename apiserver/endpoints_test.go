@@ -47,7 +47,7 @@ func whereKubernetes(t *testing.T, r *running) string {
 	return strings.Join(out, " ")
 }
 
-// TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote
+// TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or a client wrote
 // there; if the server cannot be reached, it leads nowhere.
 func TestKubernetesEndpoints(t *testing.T) {
 	st, ca := newSite(t)

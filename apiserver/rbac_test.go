@@ -173,7 +173,7 @@ func TestEscalation(t *testing.T) {
 		`configmaps "new" is forbidden: User "pat" cannot create resource "configmaps" in API group "" in the namespace "default"`)
 }
 
-// TestAccessReviews asks the server what somebody may do.
+// TestAccessReviews asks the server what a user may do.
 func TestAccessReviews(t *testing.T) {
 	running := startSecured(t, nil)
 	running.grant(t, "reader", "rita", on([]string{"get", "list"}, []string{""}, []string{"pods", "pods/log"}),
@@ -377,7 +377,7 @@ func TestWebsocketsNeedTheRightToCreate(t *testing.T) {
 	}
 }
 
-// TestImpersonationModes: the right to be somebody and the right to do something as somebody else are apart (KEP 5284).
+// TestImpersonationModes: the right to be a user and the right to do something as that user are separate (KEP 5284).
 func TestImpersonationModes(t *testing.T) {
 	running := startSecured(t, nil)
 	authn := []string{"authentication.k8s.io"}
@@ -439,7 +439,7 @@ func TestImpersonationModes(t *testing.T) {
 			`configmaps is forbidden: User "ann" cannot impersonate-on:serviceaccount:list resource "configmaps"`,
 		},
 	} {
-		// Of modes that are about somebody the one that was granted last is tried first.
+		// Of the modes for a user the one that was granted last is tried first.
 		if c.code == 403 && !strings.HasPrefix(c.headers[1], "system:") {
 			callAs(t, running.as("ann"), "GET", "/api/v1/namespaces/default/configmaps", "", "Impersonate-User", "bob").
 				wants(

@@ -50,7 +50,7 @@ func withBootstrap(c *setup) {
 		})
 }
 
-// TestUpkeepRestores: what somebody deletes or changes of the server's own objects is restored while the server runs.
+// TestUpkeepRestores: deleted or changed objects of the server's own are restored while the server runs.
 func TestUpkeepRestores(t *testing.T) {
 	r := start(t, withBootstrap)
 	cl := r.clients(t)

@@ -86,7 +86,7 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 // ownPaths is where Keelson's API server has what others have not.
 const ownPaths = "/keelson/"
 
-// foreign reports whether the API server is not Keelson's. Everybody may discover groups.
+// foreign reports whether the API server is not Keelson's. Every user may discover groups.
 func (f *storyFlags) foreign(ctx context.Context) bool {
 	body, err := f.get(ctx, "/apis/"+decisions.GroupVersion.Group)
 	if err == nil {

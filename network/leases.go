@@ -18,7 +18,7 @@ import (
 //
 //	take    a sandbox has it; that is on disk
 //	drop    the sandbox's link has it, which is still to be deleted; the record is gone
-//	free    no one has it
+//	free    no pod has it
 type leases struct {
 	records leaseRecords
 

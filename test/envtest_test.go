@@ -140,7 +140,7 @@ wait`, "sh", dir, data, client, port)
 	}
 }
 
-// freeAddress is an address that no one listens on.
+// freeAddress returns an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

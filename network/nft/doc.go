@@ -5,7 +5,7 @@
 // proxy/policy call it, each with its own table. It knows no Kubernetes objects, runs no program, and never changes
 // another table.
 //
-// A table is a value that anybody can build and print:
+// A table is a value that any package can build and print:
 //
 //	t := nft.NewTable("keelson-1a2b-svc")
 //	t.AddSet(nft.Set{Name: "services", Key: []nft.Type{nft.IPv4, nft.L4Proto, nft.Port}, Verdicts: true})

@@ -154,7 +154,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// openShop makes a shop in the old version, sees it come up, repairs what somebody breaks, and grows.
+// openShop makes a shop in the old version, sees it come up, repairs what a user breaks, and grows.
 func openShop(t *testing.T, r *running, shops func(string) dynamic.ResourceInterface) {
 	t.Helper()
 	ctx := t.Context()

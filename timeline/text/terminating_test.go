@@ -218,7 +218,7 @@ func TestTerminating(t *testing.T) {
 	}
 }
 
-// TestWhoDeletes: the garbage collector and the controllers delete for somebody.
+// TestWhoDeletes: the garbage collector and the controllers delete on behalf of a user.
 func TestWhoDeletes(t *testing.T) {
 	deploy := event.Subject{
 		Resource:  "deployments",
@@ -289,7 +289,7 @@ func TestWhoDeletes(t *testing.T) {
 	}
 }
 
-// TestNoEvictionOfTheGone: a taint evicts no pod that is gone, or that somebody deletes before.
+// TestNoEvictionOfTheGone: a taint evicts no pod that is gone or was deleted before.
 func TestNoEvictionOfTheGone(t *testing.T) {
 	eviction := podMark(event.StepEviction, 5, &event.Eviction{Node: "n", Deadline: time.Now().Add(time.Hour)})
 	deleted := podMark(event.StepRequest, 6, &event.Request{

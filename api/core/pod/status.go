@@ -140,7 +140,7 @@ func (c *checker) claimStatuses(list []corev1.PodResourceClaimStatus) {
 	c.Out()
 }
 
-// generation checks which generation of the spec somebody saw.
+// generation checks an observed generation of the spec.
 func (c *checker) generation(seen int64) {
 	if seen < 0 {
 		c.Invalid("observedGeneration", seen, "must be a non-negative integer")

@@ -4,7 +4,7 @@ package volume
 
 import corev1 "k8s.io/api/core/v1"
 
-// What nodes and the controller that attaches volumes to them say to each other, by annotations of the Node.
+// Annotations of a Node by which the node and the controller that attaches volumes to it communicate.
 const (
 	// AnnotationManaged: a controller attaches the node's volumes, not its kubelet.
 	AnnotationManaged = "volumes.kubernetes.io/controller-managed-attach-detach"

@@ -255,7 +255,7 @@ func matchesLabels(s labels.Selector, obj runtime.Object) bool {
 }
 
 // Exempt are the requests that no webhook receives: for webhook and policy configurations, because a wrong one could
-// lock everybody out, and reviews, which store nothing.
+// lock all users out, and reviews, which store nothing.
 func Exempt(r *admission.Request) bool {
 	if r.Resource.Group == "admissionregistration.k8s.io" &&
 		(r.Resource.Resource == "validatingwebhookconfigurations" ||
