@@ -286,7 +286,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestDefaults: what is left out is as in kube-scheduler.
+// TestDefaults: fields that are left out have kube-scheduler's defaults.
 func TestDefaults(t *testing.T) {
 	configuration := read(t, "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 7\n  pluginConfig:\n  - "+
 		"name: "+

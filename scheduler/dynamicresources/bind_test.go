@@ -158,7 +158,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestWrittenBeforeDelivered: what a binding has written counts although the claim's first delivery is still under way,
+// TestWrittenBeforeDelivered: an allocation that was written counts before the informer delivers the claim,
 // and goes with the claim.
 func TestWrittenBeforeDelivered(t *testing.T) {
 	world := newWorld(t)
@@ -196,7 +196,7 @@ func TestWrittenBeforeDelivered(t *testing.T) {
 	}
 }
 
-// TestMeanwhile: what became of a claim between the decision and the binding is respected.
+// TestMeanwhile: a binding respects changes of a claim since the decision.
 func TestMeanwhile(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -506,7 +506,7 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// TestParts: what partitions of a device, or shares of it, use up is counted.
+// TestParts: the counters and the capacity that partitions and shares of a device consume are counted.
 func TestParts(t *testing.T) {
 	whole := resource.MustParse("4")
 	part := func(name, uses string) resourcev1.Device {

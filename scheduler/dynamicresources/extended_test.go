@@ -115,7 +115,7 @@ func TestRequestsOfContainers(t *testing.T) {
 	}
 }
 
-// TestServingClass: of several classes the newest serves a resource, and every class that of its name.
+// TestServingClass: the newest of several classes serves a resource, and every class the one of its name.
 func TestServingClass(t *testing.T) {
 	w := newWorld(t, serving("old", card, time.Hour), serving("new", card, 0), serving("newer-name", card, 0))
 	for name, want := range map[corev1.ResourceName]string{

@@ -84,7 +84,7 @@ func TestGroupSharesAClaim(t *testing.T) {
 	}
 }
 
-// TestGroupGivesAClaimBack: what pods of a group have assumed together is free when the last of them gives it back.
+// TestGroupGivesAClaimBack: a claim that pods of a group share is free when the last of them gives it back.
 func TestGroupGivesAClaimBack(t *testing.T) {
 	world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 	world.Add(schedtest.Node("a"))

@@ -142,7 +142,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestLargeClusterIsBounded: of many nodes the nearest and the leading are reported, and all are counted.
+// TestLargeClusterIsBounded: only the nearest and the leading of many nodes are reported, and all are counted.
 func TestLargeClusterIsBounded(t *testing.T) {
 	harness := schedtest.New(1, 1)
 	for i := range 200 {

@@ -309,7 +309,7 @@ func terms(app, key string) []corev1.PodAffinityTerm {
 
 var namedNode = regexp.MustCompile(`node-\d`)
 
-// TestFixesHelp: what a fix says, done to the letter, lets the pod onto a node, onto the one that it names.
+// TestFixesHelp: a pod fits on a node after each step of a fix is done, on the node that the fix names.
 func TestFixesHelp(t *testing.T) {
 	done := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {

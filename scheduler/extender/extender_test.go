@@ -423,7 +423,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestPreempt: of the nodes where room can be made the extender keeps some, with victims of its own choice.
+// TestPreempt: the extender keeps some of the nodes where preemption helps, with victims of its own choice.
 func TestPreempt(t *testing.T) {
 	info := func(uid string, priority int32) *state.PodInfo {
 		return state.NewPodInfo(&corev1.Pod{

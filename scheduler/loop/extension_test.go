@@ -266,8 +266,8 @@ func TestWaitingPodsBlockNoOther(t *testing.T) {
 	})
 }
 
-// TestPermitRefuses: what a plugin says against a pod is a verdict with its reason, and so is that it has waited in
-// vain. An event that the plugin waits for brings the pod back, also one that came while it waited.
+// TestPermitRefuses: a pod that Permit refuses has the plugin's reason in its condition, or the time-out if it waited
+// too long. An event that the plugin waits for brings the pod back, also one that came while it waited.
 func TestPermitRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holds{}

@@ -263,7 +263,7 @@ func TestImpossiblePod(t *testing.T) {
 	}
 }
 
-// TestUnlikePods: what decides for the whole group must be the same for all of it.
+// TestUnlikePods: fields that decide for the whole group must be the same in all its pods.
 func TestUnlikePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := startGroups(t, schedtest.Node("n1"), schedtest.Gang("g", 2), schedtest.Pod("g-0", schedtest.InGroup("g")),

@@ -15,7 +15,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestRememberedVerdicts: what the engine remembers of nodes for a kind of pods ends with the node's labels, taints and
+// TestRememberedVerdicts: cached verdicts about a node for a class of pods end with the node's labels, taints and
 // cordon.
 func TestRememberedVerdicts(t *testing.T) {
 	cache := state.NewCache()

@@ -64,7 +64,7 @@ func TestPoliciesDecide(t *testing.T) {
 	}
 }
 
-// TestPolicyHints: what wakes a pod that policies refused.
+// TestPolicyHints: which events wake a pod that policies refused.
 func TestPolicyHints(t *testing.T) {
 	labels := refuses("node.labels['disk'] == 'ssd'")
 	pods := refuses("node.pods < 3")

@@ -14,7 +14,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestFreedRoom: who is tried again when a pod has left a node of 4 CPUs.
+// TestFreedRoom: which pods are tried again when a pod has left a node of 4 CPUs.
 func TestFreedRoom(t *testing.T) {
 	pod := func(name, cpu string, priority int32) *corev1.Pod {
 		return schedtest.Pod(name, schedtest.Requests(cpu, ""), schedtest.Priority(priority))

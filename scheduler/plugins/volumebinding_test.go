@@ -176,7 +176,6 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 	}
 }
 
-// TestVolumeBindingReserves: what one pod is about to get, no other gets, and pods that share a claim stay together.
 // TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there forever.
 func TestLocalVolumesFit(t *testing.T) {
 	s, _ := storageOf(t, lateClass("standard", localvolume.Provisioner), lateClaim("data", "standard"))
@@ -205,6 +204,7 @@ func TestLocalVolumesFit(t *testing.T) {
 	}
 }
 
+// TestVolumeBindingReserves: no other pod gets a volume that is reserved, and pods that share a claim stay together.
 func TestVolumeBindingReserves(t *testing.T) {
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 		volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "static"), lateClaim("shared", "made"))

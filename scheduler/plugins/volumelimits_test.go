@@ -47,8 +47,7 @@ func attachment(node, driver, vol string) *storagev1.VolumeAttachment {
 	}
 }
 
-// TestNodeVolumeLimits: what counts of a pod's volumes, of those of a node's pods, and of those that are attached to
-// it.
+// TestNodeVolumeLimits: which volumes of a pod, of a node's pods, and of those attached to the node count.
 func TestNodeVolumeLimits(t *testing.T) {
 	required := &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: "must.io"},
@@ -133,7 +132,7 @@ func TestNodeVolumeLimits(t *testing.T) {
 	}
 }
 
-// TestVolumeCountsFollow: what is kept of a node is counted again when its attachments, their volumes or its drivers
+// TestVolumeCountsFollow: a node's volumes are counted again when its attachments, their volumes or its drivers
 // change.
 func TestVolumeCountsFollow(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(nil, 0)
@@ -215,7 +214,7 @@ func TestVolumeCountsFollow(t *testing.T) {
 	}
 }
 
-// TestVolumeLimitEvents: what makes a pod that NodeVolumeLimits refused worth another try.
+// TestVolumeLimitEvents: which events wake a pod that NodeVolumeLimits refused.
 func TestVolumeLimitEvents(t *testing.T) {
 	changed := func(old, now *storagev1.CSINode) framework.Event {
 		return framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}

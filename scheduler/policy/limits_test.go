@@ -15,7 +15,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestReads: what an expression looks at decides what is remembered, for whom, and what makes it be asked again.
+// TestReads: the fields that an expression reads decide which of its values are cached, and which events wake a pod.
 func TestReads(t *testing.T) {
 	for _, tt := range []struct {
 		expression, node, key string

@@ -164,7 +164,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestWrong: what cannot be compiled is reported with field, line and column.
+// TestWrong: an expression that does not compile is reported with field, line and column.
 func TestWrong(t *testing.T) {
 	filter := func(e string) Spec { return Spec{Filters: []Filter{{Expression: e}}} }
 	for _, tt := range []struct {

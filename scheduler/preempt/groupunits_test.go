@@ -214,7 +214,7 @@ func TestVictimsOfGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsAreNotRemembered: what is found out of a node with pods of a group rests on the group's other pods, and is
+// TestGroupsAreNotRemembered: victims on a node with pods of a group depend on the group's other pods, and are
 // not kept.
 func TestGroupsAreNotRemembered(t *testing.T) {
 	h, p, _ := grouped(t, nil, schedtest.Node("n1"), schedtest.Node("n2"), podGroup("w", true, 0),

@@ -316,7 +316,7 @@ func TestCachedVictims(t *testing.T) {
 	}
 }
 
-// TestCachedBudgets: what is cached of a node holds while budgets change that cover none of its pods, and not when one
+// TestCachedBudgets: a node's cached victims hold while budgets change that cover none of its pods, and not when one
 // covers them or allows another number.
 func TestCachedBudgets(t *testing.T) {
 	harness := schedtest.New(1, 1)

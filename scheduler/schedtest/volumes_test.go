@@ -260,8 +260,8 @@ func storageClasses(t *rapid.T, s *storageObjects) {
 	s.set(t, "driver", csiDriver(false))
 }
 
-// TestVolumesAllAtOnce: of pods with volumes all nodes are judged at once, from what is kept up to date, as they are
-// one by one, from what claims, volumes and pods there are.
+// TestVolumesAllAtOnce: filtering all nodes at once for pods with volumes, by the indexes, gives the same result as
+// filtering them one by one, from the claims, volumes and pods.
 func TestVolumesAllAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		storageObjects := newStorageObjects()
@@ -323,7 +323,7 @@ func TestVolumesAllAtOnce(t *testing.T) {
 	})
 }
 
-// TestLateClaimsSeeAllNodes: of a pod whose claim waits for it all nodes are judged, from the index of free volumes.
+// TestLateClaimsSeeAllNodes: all nodes are filtered, by the index of free volumes, for a pod whose claim waits for it.
 func TestLateClaimsSeeAllNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		storageObjects := newStorageObjects()

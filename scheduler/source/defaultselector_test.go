@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestDefaultSelector: who a pod without spread constraints is spread with, by its services and its controller.
+// TestDefaultSelector: which pods a pod without spread constraints is spread with, by its services and its controller.
 func TestDefaultSelector(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "o", Namespace: "default"}
 	by := func(k string) *metav1.LabelSelector {

@@ -38,7 +38,7 @@ func TestNodeChangesAndGoes(t *testing.T) {
 	}
 }
 
-// TestChanged: what has changed since a version is known, as long as it is not too long ago and the nodes are the same.
+// TestChanged: the nodes that changed since a version are known while it is recent and the nodes are the same.
 func TestChanged(t *testing.T) {
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	cache := NewCache()

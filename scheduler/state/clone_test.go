@@ -10,7 +10,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestClone: what is done to a clone does not show in the cache, nor the other way round.
+// TestClone: a change of a clone does not show in the cache, and no change of the cache in the clone.
 func TestClone(t *testing.T) {
 	cache := state.NewCache()
 	for i := range 3 {

@@ -82,7 +82,7 @@ func cpu(text string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceRequestsCPU: schedtest.Quantity(text)}
 }
 
-// TestWhatIfLetsIn: what a namespace's quotas and limit ranges would not let in is not made; what they fill in counts.
+// TestWhatIfLetsIn: pods that a namespace's quotas and limit ranges refuse are not made; defaults that they set count.
 func TestWhatIfLetsIn(t *testing.T) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "few"}}
 	quota.Status = corev1.ResourceQuotaStatus{Hard: cpu("3"), Used: cpu("500m")}

@@ -156,7 +156,7 @@ func TestWhatIfNotesGroups(t *testing.T) {
 	}
 }
 
-// TestWhatIfRefuses: what is no question, each with its reason.
+// TestWhatIfRefuses: manifests that are invalid or lead to no pods are refused, each with its reason.
 func TestWhatIfRefuses(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "the manifest leads to no pods, it has 1 Secret: write " +

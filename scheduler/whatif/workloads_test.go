@@ -101,7 +101,7 @@ func TestWhatIfKinds(t *testing.T) {
 	}
 }
 
-// TestWhatIfDependencies: what pods depend on may be in the same manifest, behind them, too.
+// TestWhatIfDependencies: objects that pods depend on may be in the same manifest, also after the pods.
 func TestWhatIfDependencies(t *testing.T) {
 	pod := func(more string) string {
 		return withSpec("v1", "Pod", "p", "{containers: [{name: c, image: i}]"+more+"}")

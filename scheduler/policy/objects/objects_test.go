@@ -269,7 +269,7 @@ func TestTooMany(t *testing.T) {
 	})
 }
 
-// TestManifest: what defines the kind is about the resource that is followed.
+// TestManifest: the manifest defines the resource that is watched.
 func TestManifest(t *testing.T) {
 	text := string(policy.Manifest)
 	for _, want := range []string{"name: " + policy.CRD, "group: " + policy.Resource.Group, "plural: " +
@@ -280,7 +280,7 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestCheck: what does not compile is refused, unless the spec was so before.
+// TestCheck: a spec that does not compile is refused, unless it is unchanged.
 func TestCheck(t *testing.T) {
 	wrong := filtering("p", 1, "node.label.disk == 'hdd'")
 	const want = `spec.filters[0].expression: Invalid value: "node.label.disk == 'hdd'": 1:5: undefined field 'label'`
