@@ -190,7 +190,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestGoesDuringPass: of a cron job that is deleted while its status is written, the controller keeps nothing.
+// TestGoesDuringPass: the controller keeps nothing of a cron job that is deleted while its status is written.
 func TestGoesDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(stored("tick", "* * * * *", "UTC"))

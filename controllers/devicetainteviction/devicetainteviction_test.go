@@ -56,7 +56,7 @@ func slice(device string, generation int64, taints ...resourcev1.DeviceTaint) *r
 	}
 }
 
-// TestEviction: who has to leave a tainted device, and when.
+// TestEviction: which pods are evicted from a tainted device, and when.
 func TestEviction(t *testing.T) {
 	broken := resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute}
 	noSchedule := resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoSchedule}

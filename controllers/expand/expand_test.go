@@ -42,8 +42,8 @@ func bound(
 	return claim, volume
 }
 
-// TestGrownLocalVolumes: what a kubelet has grown shows in the PersistentVolume of a local volume, and in no other. A
-// claim that asks for more waits for somebody else.
+// TestGrownLocalVolumes: the new size of a file system that a kubelet has grown is written to the PersistentVolume of a
+// local volume, and to no other. A claim that requests more waits for an external resizer.
 func TestGrownLocalVolumes(t *testing.T) {
 	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/sdx"}}
 	other := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}

@@ -179,7 +179,7 @@ func TestEventNeverComes(t *testing.T) {
 	})
 }
 
-// TestExpectationsOfPredecessor: what was expected of a set that is gone does not hold up another of its name, and is
+// TestExpectationsOfPredecessor: the expectations of a deleted set do not hold up another of its name, and are
 // not kept.
 func TestExpectationsOfPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

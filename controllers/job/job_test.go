@@ -164,7 +164,7 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// TestGoesDuringPass: of a job that is deleted while its pods are created, the controller keeps nothing.
+// TestGoesDuringPass: the controller keeps nothing of a job that is deleted while its pods are created.
 func TestGoesDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(1, 1)

@@ -120,8 +120,8 @@ func TestNothingIsTakenUnasked(t *testing.T) {
 	}, aged(1, "alone", "10.42.1.0/24"), aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.128/25"))
 }
 
-// TestWhoMayNotMakeNodesDeletesNone.
-func TestWhoMayNotMakeNodesDeletesNone(t *testing.T) {
+// TestNoDeletionWithoutCreate: a controller that may not create nodes does not delete one to recreate it.
+func TestNoDeletionWithoutCreate(t *testing.T) {
 	conflicts(t, func(b bench) {
 		b.c.Fake.PrependReactor("create", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "young", nil)

@@ -404,7 +404,7 @@ func cluster(zone string, n int) (objs []runtime.Object, names []string) {
 	return objs, names
 }
 
-// TestEvictionRate: of nodes lost together each ten seconds one is evicted from, in every zone by itself.
+// TestEvictionRate: where nodes are lost together, pods are evicted from one of them every ten seconds in each zone.
 func TestEvictionRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, inA := cluster("a", 20)

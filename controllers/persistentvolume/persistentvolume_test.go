@@ -250,7 +250,7 @@ func TestPlacedPod(t *testing.T) {
 	})
 }
 
-// TestNewestForgets: what was written is dropped whether the informer receives it before or after the answer.
+// TestNewestForgets: a written object is dropped whether the informer receives it before or after the answer.
 func TestNewestForgets(t *testing.T) {
 	version := func(v string) *corev1.PersistentVolume {
 		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v", ResourceVersion: v}}

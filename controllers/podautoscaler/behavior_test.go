@@ -154,7 +154,7 @@ func TestStabilize(t *testing.T) {
 	}
 }
 
-// TestHistoryStaysShort: what no window and no policy reaches is forgotten.
+// TestHistoryStaysShort: entries older than every window and policy are dropped.
 func TestHistoryStaysShort(t *testing.T) {
 	hpa := &scalingv2.HorizontalPodAutoscaler{}
 	four := policy(scalingv2.PodsScalingPolicy, 4, 60)

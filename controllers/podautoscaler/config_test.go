@@ -133,7 +133,7 @@ func gathered(t *testing.T) map[string]float64 {
 	return out
 }
 
-// TestAnswersAreBounded: what a metrics API answers is not read further than its bound, whether it is good or an error.
+// TestAnswersAreBounded: an answer of a metrics API is read up to a limit only, whether it is good or an error.
 func TestAnswersAreBounded(t *testing.T) {
 	var sent atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

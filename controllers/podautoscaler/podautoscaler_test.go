@@ -256,7 +256,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrongIsSaid(t *testing.T) {
+func TestErrorsAreReported(t *testing.T) {
 	external := func(h *scalingv2.HorizontalPodAutoscaler) {
 		h.Spec.Metrics = append(h.Spec.Metrics, scalingv2.MetricSpec{
 			Type: scalingv2.ExternalMetricSourceType,

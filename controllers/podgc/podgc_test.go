@@ -115,7 +115,7 @@ func TestTooManyFinished(t *testing.T) {
 	})
 }
 
-// TestOutOfService: what is being deleted on a node that is declared out of service goes at once, unless the node is
+// TestOutOfService: terminating pods on a node that is declared out of service are deleted at once, unless the node is
 // ready.
 func TestOutOfService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

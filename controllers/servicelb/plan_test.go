@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestFalseAddresses: what a node writes as its addresses does not make the status of load balancers invalid or long.
+// TestFalseAddresses: no addresses that a node writes make the status of load balancers invalid or long.
 func TestFalseAddresses(t *testing.T) {
 	n := &corev1.Node{}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
