@@ -26,10 +26,13 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 	}
 	detail := &event.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: steps.desired, Has: len(snap.pods)}
 	uids := make([]types.UID, len(steps.remove))
+	var replaced framework.Replaced
 	for i, v := range steps.remove {
+		replaced.Count(v.pod, !current(snap.set, snap.hash, v.pod))
 		uids[i] = v.pod.UID
 		detail.Deletes = append(detail.Deletes, v.pod.Name)
 	}
+	detail.Because = replaced.String()
 	c.expect.Expect(snap.set.UID, len(steps.create), uids...)
 	var next atomic.Int64
 	names := make([]string, len(steps.create))

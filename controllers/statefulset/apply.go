@@ -36,6 +36,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 	detail := &event.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(snap.set), Has: len(snap.pods)}
 	all := slices.Concat(steps.stages...)
 	var uids []types.UID
+	var replaced framework.Replaced
 	for _, x := range all {
 		switch x.verb {
 		case create:
@@ -43,9 +44,11 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 		case remove:
 			detail.Deletes = append(detail.Deletes, x.pod.Name)
 			uids = append(uids, x.pod.UID)
+			replaced.Count(x.pod, revisionOf(x.pod) != snap.update && x.n-start(snap.set) < replicas(snap.set))
 		case restoreIdentity, createClaims, setClaimOwners:
 		}
 	}
+	detail.Because = replaced.String()
 	c.expect.Expect(snap.set.UID, len(detail.Creates), uids...)
 	err := a.run(ctx, steps.stages, func(x action) { // not done: it will not be observed
 		switch x.verb {
