@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,25 +134,35 @@ func TestKeeperWarns(t *testing.T) {
 		}
 		file := filepath.Join(dir, "mine.crt")
 		begin := time.Now()
+		var mu sync.Mutex
 		var warned []string
+		// warnings returns what was warned of since it was called last.
+		warnings := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			got := warned
+			warned = nil
+			return got
+		}
 		k := &Keeper{
 			Others: func() []Info { return append(DescribeFile("tls-cert-file", file, ByOwner), ca.Info()) },
 			Warn: func(_ Info, text string) {
+				mu.Lock()
+				defer mu.Unlock()
 				warned = append(warned, fmt.Sprintf("day %d: %s", int(time.Since(begin).Hours()/24), text))
 			},
 		}
 		keep(t, k)
 		time.Sleep(350 * day)
-		synctest.Wait()
-		if len(warned) > 0 {
-			t.Errorf("warned too early: %v", warned)
+		if got := warnings(); len(got) > 0 {
+			t.Errorf("warned too early: %v", got)
 		}
 		time.Sleep(20 * day)
-		synctest.Wait()
-		if len(warned) < 15 || len(warned) > 21 || !strings.HasPrefix(warned[0], "day 351: certificate tls-cert-file "+
-			"expires in") || !strings.Contains(warned[len(warned)-1], "expired") ||
-			!strings.HasSuffix(warned[0], "put a new one into "+file) {
-			t.Errorf("got %d warnings:\n%s", len(warned), strings.Join(warned, "\n"))
+		if got := warnings(); len(got) < 15 || len(got) > 21 || !strings.HasPrefix(got[0],
+			"day 351: certificate tls-cert-file expires in") || !strings.Contains(got[len(got)-1], "expired") ||
+			!strings.HasSuffix(got[0], "put a new one into "+file) {
+			t.Errorf("got %d warnings:\n%s", len(got), strings.Join(got, "\n"))
 		}
 		if ca, err = Open(dir, "ca"); err != nil {
 			t.Fatal(err)
@@ -162,19 +173,16 @@ func TestKeeperWarns(t *testing.T) {
 		if err := os.WriteFile(file, pair.CertPEM, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		warned = nil
 		time.Sleep(100 * day)
-		synctest.Wait()
-		if len(warned) > 0 {
-			t.Errorf("warned of a new certificate: %v", warned)
+		if got := warnings(); len(got) > 0 {
+			t.Errorf("warned of a new certificate: %v", got)
 		}
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(caLife - 470*day - 30*day)
-		synctest.Wait()
-		if !strings.Contains(strings.Join(warned, "\n"), "certificate ca expires in") {
-			t.Errorf("not warned of the authority's end: %v", warned)
+		if got := warnings(); !strings.Contains(strings.Join(got, "\n"), "certificate ca expires in") {
+			t.Errorf("not warned of the authority's end: %v", got)
 		}
 	})
 }

@@ -16,13 +16,16 @@ import (
 	"keelson/lib/keyed"
 )
 
-// log notes when which key was worked on. Its fields belong to the loop until synctest.Wait.
+// log notes when which key was worked on.
 type log struct {
 	start time.Time
+	mu    sync.Mutex // guards lines
 	lines []string
 }
 
 func (l *log) note(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.lines = append(l.lines, fmt.Sprintf("%s@%v", key, time.Since(l.start)))
 }
 
@@ -43,9 +46,25 @@ func run(t *testing.T, l *keyed.Loop[string]) (stop func()) {
 	return stop
 }
 
+// count is the number of notes since the last check.
+func (l *log) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lines)
+}
+
+// sort orders the notes: workers of the same moment are in no order.
+func (l *log) sort() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.lines)
+}
+
 func wants(t *testing.T, got *log, want string) {
 	t.Helper()
 	synctest.Wait()
+	got.mu.Lock()
+	defer got.mu.Unlock()
 	if text := strings.Join(got.lines, " "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
@@ -61,7 +80,7 @@ func TestTimes(t *testing.T) {
 			Compare: strings.Compare,
 			Do: func(_ context.Context, key string) (time.Duration, error) {
 				got.note(key)
-				if key == "again" && len(got.lines) < 3 {
+				if key == "again" && got.count() < 3 {
 					return time.Minute, nil
 				}
 				return 0, nil
@@ -136,7 +155,7 @@ func TestAskedForMeanwhile(t *testing.T) {
 		var l *keyed.Loop[string]
 		l = keyed.New(keyed.Config[string]{Do: func(_ context.Context, key string) (time.Duration, error) {
 			got.note(key)
-			if len(got.lines) == 1 {
+			if got.count() == 1 {
 				l.Add(key)
 				l.Add(key)
 			}
@@ -152,7 +171,6 @@ func TestAskedForMeanwhile(t *testing.T) {
 // that another is free for.
 func TestWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
 		got := &log{start: time.Now()}
 		takes := map[string]time.Duration{"long": time.Hour}
 		var l *keyed.Loop[string]
@@ -160,9 +178,7 @@ func TestWorkers(t *testing.T) {
 			Workers: 3,
 			Compare: strings.Compare,
 			Do: func(ctx context.Context, key string) (time.Duration, error) {
-				mu.Lock()
 				got.note(key)
-				mu.Unlock()
 				if key == "a" && time.Since(got.start) == 0 {
 					l.Add(key) // it waits until this pass is over, though a worker is free
 				}
@@ -177,14 +193,14 @@ func TestWorkers(t *testing.T) {
 		l.Add("a")
 		run(t, l)
 		time.Sleep(time.Minute)
-		slices.Sort(got.lines) // workers of the same moment are in no order
+		got.sort()
 		wants(t, got, "a@0s a@1s b@0s")
 
 		for _, key := range []string{"f", "e", "d", "c"} {
 			l.Add(key)
 		}
 		time.Sleep(time.Minute)
-		slices.Sort(got.lines)
+		got.sort()
 		wants(t, got, "c@1m0s d@1m0s e@1m0s f@1m1s")
 
 		l.Add("long")
