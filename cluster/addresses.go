@@ -117,13 +117,13 @@ func (c Config) nodeIPs() []netip.Addr {
 }
 
 // podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines
-// do not.
-func (c Config) podGateway() (netip.Addr, bool) {
+// do not. Invalid: there is none.
+func (c Config) podGateway() netip.Addr {
 	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside ||
 		len(c.PodCIDRs) == 0 {
-		return netip.Addr{}, false
+		return netip.Addr{}
 	}
-	return c.PodCIDRs[0].Masked().Addr().Next(), true
+	return c.PodCIDRs[0].Masked().Addr().Next()
 }
 
 // endpoint is the endpoint address of the Service "kubernetes"; invalid: there is none.
@@ -141,8 +141,7 @@ func (c Config) endpoint() netip.Addr {
 	if !bind.IsLoopback() {
 		return bind
 	}
-	gateway, _ := c.podGateway()
-	return gateway
+	return c.podGateway()
 }
 
 // serviceSettings is options.Services as resolved for the API server.

@@ -160,7 +160,7 @@ func (c *Cluster) prepare() (err error) {
 			"range", nodehost.PrefixStrings(stays), "cluster-cidr", nodehost.PrefixStrings(ranges.Cluster),
 			"file", c.dir.Sub(datadir.PodCIDRFile))
 	}
-	gateway, _ := c.cfg.podGateway()
+	gateway := c.cfg.podGateway()
 	l, err := listen.Open(c.cfg.Listen.Address(), c.cfg.Port, gateway)
 	if err != nil {
 		return err

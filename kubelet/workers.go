@@ -199,7 +199,7 @@ func (t nodePods) Ready() bool {
 }
 
 // All are the node's pods.
-func (t nodePods) All() []*corev1.Pod { return podResourcesPods{t.workers}.All() }
+func (t nodePods) All() []*corev1.Pod { return podResourcesPods(t).All() }
 
 // Changed returns a channel that is closed at the next change of a pod.
 func (t nodePods) Changed() <-chan struct{} {

@@ -93,7 +93,7 @@ func datagrams(t *testing.T, pod *nettest.Machine) *atomic.Int64 {
 	t.Helper()
 	var conn net.PacketConn
 	pod.Must(func() (err error) {
-		conn, err = net.ListenPacket("udp", ":99") //nolint:noctx // it ends with the test
+		conn, err = net.ListenPacket("udp", ":99")
 		return err
 	})
 	t.Cleanup(func() { _ = conn.Close() })
@@ -118,7 +118,7 @@ func wantHeard(t *testing.T, what string, from *nettest.Machine, to netip.Addr, 
 	defer tick.Stop()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
 		from.Do(func() {
-			if conn, err := net.Dial("udp", netip.AddrPortFrom(to, 99).String()); err == nil { //nolint:noctx // no wait
+			if conn, err := net.Dial("udp", netip.AddrPortFrom(to, 99).String()); err == nil {
 				_, _ = conn.Write([]byte("hi"))
 				_ = conn.Close()
 			}

@@ -41,9 +41,9 @@ func Run(t *testing.T, impl Implementation) {
 	}
 }
 
-func podNamed(name string) *corev1.Pod {
+func newPod() *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "c", Image: "i"}},
 		},
@@ -62,7 +62,7 @@ func bindingTo(name string) *corev1.Binding {
 
 // each makes each of the writes once.
 func each(ctx context.Context, pods client.PodWrites) map[string]error {
-	_, created := pods.Create(ctx, podNamed("a"))
+	_, created := pods.Create(ctx, newPod())
 	_, patched := pods.PatchStatus(ctx, "a", []byte(`{"status":{}}`))
 	return map[string]error{
 		"create": created,
@@ -155,7 +155,7 @@ func busy(t *testing.T, impl Implementation) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`)
 	}))
-	got, err := c.PodWrites("ns").Create(t.Context(), podNamed("a"))
+	got, err := c.PodWrites("ns").Create(t.Context(), newPod())
 	if err != nil || got.Name != "a" || n != 2 {
 		t.Errorf("%v after %d requests: %v", got, n, err)
 	}
@@ -171,12 +171,12 @@ func cancelled(t *testing.T, impl Implementation) {
 		cancel()
 		<-r.Context().Done()
 		if answer := inprocess.Wanted(r.Context()); answer != nil {
-			answer.Object = podNamed("a")
+			answer.Object = newPod()
 		}
 		w.WriteHeader(http.StatusCreated)
 	}))
 	for range 2 {
-		if _, err := c.PodWrites("ns").Create(ctx, podNamed("a")); !errors.Is(err, context.Canceled) {
+		if _, err := c.PodWrites("ns").Create(ctx, newPod()); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v, want %v", err, context.Canceled)
 		}
 	}
@@ -199,7 +199,7 @@ func oddNames(t *testing.T, impl Implementation) {
 		seen = nil
 		var errs []error
 		for _, namespace := range []string{"", "..", "a/b", "A"} {
-			_, err := c.PodWrites(namespace).Create(t.Context(), podNamed("a"))
+			_, err := c.PodWrites(namespace).Create(t.Context(), newPod())
 			errs = append(errs, err)
 		}
 		pods := c.PodWrites("ns")
@@ -218,7 +218,7 @@ func oddNames(t *testing.T, impl Implementation) {
 // handedOver: every write takes what the server hands over, as the caller's own copy without a type, and decodes
 // nothing. An implementation that goes client-go's way fails here.
 func handedOver(t *testing.T, impl Implementation) {
-	stored := podNamed("a")
+	stored := newPod()
 	stored.Kind = "Pod"
 	stored.ResourceVersion = "7"
 	stored.Labels = map[string]string{"k": "v"}
@@ -242,7 +242,7 @@ func handedOver(t *testing.T, impl Implementation) {
 	}
 	want := stored.DeepCopy()
 	want.Kind = ""
-	created, err := pods.Create(t.Context(), podNamed("a"))
+	created, err := pods.Create(t.Context(), newPod())
 	patched, notPatched := pods.PatchStatus(t.Context(), "a", []byte(`{}`))
 	if err := errors.Join(err, notPatched); err != nil {
 		t.Fatal(err)

@@ -72,6 +72,7 @@ type reviewed struct {
 	reason  string
 }
 
+// NewDelegatedAuth returns what asks the API server who calls an agent, and what a caller may do.
 func NewDelegatedAuth(cl *client.Client, agentServing Serving, log *slog.Logger) (*DelegatedAuth, error) {
 	who, err := otherServer(cl, "--authentication-kubeconfig", agentServing.AuthnKubeconfig)
 	if err != nil {

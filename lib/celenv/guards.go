@@ -102,14 +102,14 @@ var costs = map[string]func(args []ref.Val) *uint64{
 	overloads.Equals:    func(args []ref.Val) *uint64 { return compared(args[0], args[1]) },
 	overloads.NotEquals: func(args []ref.Val) *uint64 { return compared(args[0], args[1]) },
 	overloads.InList: func(args []ref.Val) *uint64 {
-		return at(1, max(size(args[1]), weight(args[1])/10))
+		return atLeastOne(max(size(args[1]), weight(args[1])/10))
 	},
 	overloads.ExtFormatString: func(args []ref.Val) *uint64 {
-		return at(1, (size(args[0])+weight(args[1]))/10)
+		return atLeastOne((size(args[0]) + weight(args[1])) / 10)
 	},
-	"string_char_at_int":     func(args []ref.Val) *uint64 { return at(1, size(args[0])/200) },
-	overloads.SizeString:     func(args []ref.Val) *uint64 { return at(1, size(args[0])/2000) },
-	overloads.SizeStringInst: func(args []ref.Val) *uint64 { return at(1, size(args[0])/2000) },
+	"string_char_at_int":     func(args []ref.Val) *uint64 { return atLeastOne(size(args[0]) / 200) },
+	overloads.SizeString:     func(args []ref.Val) *uint64 { return atLeastOne(size(args[0]) / 2000) },
+	overloads.SizeStringInst: func(args []ref.Val) *uint64 { return atLeastOne(size(args[0]) / 2000) },
 
 	overloads.Matches:            searched,
 	overloads.MatchesString:      searched,
@@ -120,9 +120,9 @@ var costs = map[string]func(args []ref.Val) *uint64{
 	loopOverload: func([]ref.Val) *uint64 { return new(uint64) },
 }
 
-// at is a cost that is at least least.
-func at(least, cost int) *uint64 {
-	out := uint64(max(least, cost))
+// atLeastOne is a cost of at least one unit.
+func atLeastOne(units int) *uint64 {
+	out := uint64(max(1, units))
 	return &out
 }
 
@@ -131,7 +131,7 @@ func compared(left, right ref.Val) *uint64 {
 	if !isContainer(left) || !isContainer(right) {
 		return nil
 	}
-	return at(1, min(weight(left), weight(right))/10)
+	return atLeastOne(min(weight(left), weight(right)) / 10)
 }
 
 func isContainer(value ref.Val) bool {

@@ -32,7 +32,7 @@ func searchGuard(next functions.FunctionOp, args ...ref.Val) ref.Val {
 	return next(args...)
 }
 
-func searched(args []ref.Val) *uint64 { return at(1, searchCost(args)) }
+func searched(args []ref.Val) *uint64 { return atLeastOne(searchCost(args)) }
 
 // searchCost is the cost of a search: Kubernetes' own, or that of the program if it is more. An instruction takes some
 // nanoseconds a byte, and a unit of cost about a microsecond.

@@ -304,7 +304,7 @@ func (s *Store) Health(ctx context.Context) error {
 // nothing but the system call under way: the engine is cut off from the directory, which is free for the next Open.
 // Closing twice is harmless.
 func (s *Store) Close() error {
-	if first := s.life.end(); !first {
+	if first := s.end(); !first {
 		return nil
 	}
 	close(s.queue.stop)

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -229,7 +229,7 @@ func trace(ctx context.Context, cl *client.Client, r *http.Request) (any, error)
 func names(all ...string) error {
 	const maxName = 253
 	for _, name := range all {
-		if wrong := path.IsValidPathSegmentName(name); name == "" || len(wrong) > 0 || len(name) > maxName {
+		if wrong := content.IsPathSegmentName(name); name == "" || len(wrong) > 0 || len(name) > maxName {
 			return fmt.Errorf("%w: %.60q is no name: %s", errQuestion, name, strings.Join(wrong, ", "))
 		}
 	}

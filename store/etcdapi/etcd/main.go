@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,7 +34,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "etcd:", err)
 		os.Exit(1)
 	}
@@ -63,9 +64,10 @@ func flags(o *options) *pflag.FlagSet {
 	return fl
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, out io.Writer) error {
 	var o options
 	fl := flags(&o)
+	fl.SetOutput(out)
 	if err := fl.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil
@@ -73,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.version {
-		_, err := fmt.Printf("etcd Version: %s (keelson)\n", etcdapi.Version)
+		_, err := fmt.Fprintf(out, "etcd Version: %s (keelson)\n", etcdapi.Version)
 		return err
 	}
 	ctx, done, err := parent.Follow(ctx)

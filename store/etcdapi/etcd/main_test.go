@@ -100,7 +100,7 @@ func TestFlags(t *testing.T) {
 	if err != nil || o.dataDir != "/d" || !o.noSync || len(o.clients) != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if err := run(t.Context(), []string{"--unsafe-no-fsync=maybe"}); err == nil || errors.Is(err, context.Canceled) {
+	if err := run(t.Context(), []string{"--unsafe-no-fsync=maybe"}, io.Discard); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a wrong value: %v", err)
 	}
 }
