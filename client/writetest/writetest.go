@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,14 +129,13 @@ func answers(t *testing.T, impl Implementation) {
 		"abort": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := 0
+			var requests atomic.Int64 // the server's goroutines count them
 			c := impl.New(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				n++
+				requests.Add(1)
 				answer(w, r)
 			}))
-			got := fmt.Sprint(each(t.Context(), c.PodWrites("ns")), n)
-			n = 0
-			if want := fmt.Sprint(usual(t.Context(), c), n); got != want {
+			got := fmt.Sprint(each(t.Context(), c.PodWrites("ns")), requests.Swap(0))
+			if want := fmt.Sprint(usual(t.Context(), c), requests.Load()); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
