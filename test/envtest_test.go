@@ -131,7 +131,7 @@ wait`, "sh", dir, data, client, port)
 	waittest.Until(t, "the API server is healthy", func() bool { return healthy(t.Context(), api) })
 	_ = harness.Process.Kill()
 	_ = harness.Wait() // killed
-	for _, text := range strings.FieldsSeq(out.String()) {
+	for text := range strings.FieldsSeq(out.String()) {
 		pid, err := strconv.Atoi(text)
 		if err != nil {
 			t.Fatal(err)
