@@ -40,7 +40,13 @@ func in(s *nftables.Set, not bool) expr.Any {
 
 // target looks up reg1 in a map, whose value replaces it.
 func target(s *nftables.Set) expr.Any {
-	return &expr.Lookup{SourceRegister: reg1, DestRegister: reg1, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}
+	return &expr.Lookup{
+		SourceRegister: reg1,
+		DestRegister:   reg1,
+		IsDestRegSet:   true,
+		SetName:        s.Name,
+		SetID:          s.ID,
+	}
 }
 
 func (r rules) lookupAny() []expr.Any {
@@ -97,8 +103,20 @@ func clampMSS() []expr.Any {
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0}},
 		&expr.Rt{Register: reg1, Key: expr.RtTCPMSS},
-		&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 2, Size: 2},
-		&expr.Exthdr{SourceRegister: reg1, Type: maxSegment, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt},
+		&expr.Byteorder{
+			SourceRegister: reg1,
+			DestRegister:   reg1,
+			Op:             expr.ByteorderHton,
+			Len:            2,
+			Size:           2,
+		},
+		&expr.Exthdr{
+			SourceRegister: reg1,
+			Type:           maxSegment,
+			Offset:         2,
+			Len:            2,
+			Op:             expr.ExthdrOpTcpopt,
+		},
 	}
 }
 

@@ -227,7 +227,7 @@ func TestAgentsCallers(t *testing.T) {
 	}
 	reader := pki.Subject{Name: "reader"}
 	admin := pki.Subject{Name: "admin", Groups: []string{"system:masters"}}
-	nobody := pki.Subject{Name: "stranger"}
+	stranger := pki.Subject{Name: "stranger"}
 	srv := judge.serve(t, Serving{}, nil)
 	for _, c := range []struct {
 		name, method, path, token string
@@ -247,7 +247,7 @@ func TestAgentsCallers(t *testing.T) {
 		{"another path", "GET", "/debug/pprof/", "good", nil, 403, `User \"reader\" cannot get path \"/debug/pprof/\"`},
 		{"a wrong token", "GET", "/metrics", "bad", nil, 401, `"message":"Unauthorized"`},
 		{"a certificate", "GET", "/metrics", "", clientOf(t, judge.ca, reader), 200, "kubernetes_build_info"},
-		{"a certificate without rights", "GET", "/metrics", "", clientOf(t, judge.ca, nobody), 403, `User \"stranger\"`},
+		{"a certificate without rights", "GET", "/metrics", "", clientOf(t, judge.ca, stranger), 403, `User \"stranger\"`},
 		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, judge.ca, admin), 200, "goroutine"},
 		{"another authority's", "GET", "/metrics", "", clientOf(t, other, admin), 401, "Unauthorized"},
 		{"the configuration is not for all", "GET", "/configz", "", nil, 403, ""},

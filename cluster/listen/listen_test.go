@@ -42,6 +42,6 @@ func TestListeners(t *testing.T) {
 	_ = far.Close()
 	if _, err := listen(netip.MustParseAddr("fd00:dead::1"), 0); err == nil ||
 		!strings.Contains(err.Error(), "this machine has no address") {
-		t.Errorf("an address of nobody: %v", err)
+		t.Errorf("an address that no machine has: %v", err)
 	}
 }

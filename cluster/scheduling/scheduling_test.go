@@ -79,13 +79,13 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		bound <- b.Name
 		return true, b, nil
 	})
-	told := make(chan string, 100)
+	events := make(chan string, 100)
 	clientset.PrependReactor("create", "events", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		e, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Event)
 		if !ok {
 			return false, nil, nil
 		}
-		told <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ",
+		events <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ",
 			e.InvolvedObject.UID, " ", e.Source.Component, " ", e.Type, " ", e.Reason, ": ", e.Message)
 		return true, e, nil
 	})
@@ -123,7 +123,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	await(bound, "a")
 	profile("profiles: [{schedulerName: second}]\n")
 	await(said, "file reloaded")
-	await(told, "Lease kube-system/kube-scheduler lease-uid first Normal ConfigurationReloaded: "+path)
+	await(events, "Lease kube-system/kube-scheduler lease-uid first Normal ConfigurationReloaded: "+path)
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
@@ -131,7 +131,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		!strings.Contains(got[0].Error, "scheduler.yaml:3: profiles[0]") {
 		t.Errorf("rejected: %+v", got)
 	}
-	await(told, "Lease kube-system/kube-scheduler lease-uid first Warning ConfigurationRejected: The previous "+
+	await(events, "Lease kube-system/kube-scheduler lease-uid first Warning ConfigurationRejected: The previous "+
 		"configuration stays in use: "+path+":3: profiles[0].percentageOfNodesToScore")
 	if got := rejectedReloads(t, metrics); got != 1 {
 		t.Errorf("%v rejected reloads in the metric, want 1", got)
