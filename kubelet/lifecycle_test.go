@@ -659,6 +659,11 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 // TestNodeIsReadAgain: a pod that was bound for a label which the kubelet's watch does not have yet is not rejected.
 func TestNodeIsReadAgain(t *testing.T) {
 	harness := newHarness(t)
+	var labeled atomic.Pointer[corev1.Node] // what the server answers, and the watch does not have
+	harness.api.PrependReactor("get", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		node := labeled.Load()
+		return node != nil, node.DeepCopy(), nil
+	})
 	harness.run()
 	node, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
@@ -666,9 +671,7 @@ func TestNodeIsReadAgain(t *testing.T) {
 	}
 	node = node.DeepCopy()
 	node.Labels["disk"] = "ssd"
-	harness.api.PrependReactor("get", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, node.DeepCopy(), nil
-	})
+	labeled.Store(node)
 	harness.create(testPod("web", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
 	harness.until("web", "ready", ready)
 }
