@@ -56,6 +56,21 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestAdmissionOfKeelson: the plugin that Kubernetes does not have is off, whatever else a suite enables, unless the
+// suite names it.
+func TestAdmissionOfKeelson(t *testing.T) {
+	for enable, want := range map[string]bool{"AlwaysPullImages": true, "ServiceExternalIPs": false} {
+		var set settings
+		if err := set.parse(append(harness(t.TempDir()), "--enable-admission-plugins="+enable), io.Discard,
+			io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(set.role.API.Admission.Disable, externalIPs); got != want {
+			t.Errorf("with %s: disabled %v, want %v", enable, got, want)
+		}
+	}
+}
+
 // TestFlagsOfOtherVersions: what this version does not have is said and left out; what is wrong is an error.
 func TestFlagsOfOtherVersions(t *testing.T) {
 	for name, c := range map[string]struct {

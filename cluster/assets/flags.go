@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,8 +86,8 @@ func (s *settings) parse(args []string, out, errs io.Writer) error {
 	if len(s.role.Etcd.Servers) == 0 {
 		return errors.New("--etcd-servers is required: the URL of the etcd that holds the objects")
 	}
-	if !fl.Changed("enable-admission-plugins") {
-		s.role.API.Admission.Disable = append(s.role.API.Admission.Disable, externalIPs)
+	if admission := &s.role.API.Admission; !slices.Contains(admission.Enable, externalIPs) {
+		admission.Disable = append(admission.Disable, externalIPs)
 	}
 	s.certificate()
 	return s.role.Etcd.Validate()
