@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make` builds bin/keelson; `make help` lists the rest.
 SHELL := /bin/bash
-GO ?= go
+export GO ?= go
 export GOFLAGS := -trimpath -buildvcs=false $(GOFLAGS)
 # everywhere but for the shim and the race detector, so that whatever is compiled is compiled once
 export CGO_ENABLED := 0
@@ -21,22 +21,22 @@ HELLO_SRC := images/hello/go.mod $(shell find images/hello -name '*.go' -not -na
 .PHONY: build run demo test race attack kills lint golangci golangci-fast critest h2spec vulncheck fmt fuzz fuzz-short e2e bench bench-scheduler check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
+	@hack/go-build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
 
 .PHONY: helper
 helper: $(EMBED)/keelson-shim.zst $(EMBED)/hello.zst $(EMBED)/etcd.zst
 
 $(EMBED)/keelson-shim.zst: $(SHIM_SRC)
 	@hack/need-seccomp
-	CGO_ENABLED=1 $(GO) build -tags 'netgo osusergo seccomp' -ldflags '-s -w -extldflags -static' -o bin/keelson-shim ./runtime/shim/keelson-shim
+	@CGO_ENABLED=1 hack/go-build -tags 'netgo osusergo seccomp' -ldflags '-s -w -extldflags -static' -o bin/keelson-shim ./runtime/shim/keelson-shim
 	$(GO) run ./runtime/embedded/pack bin/keelson-shim $@
 
 $(EMBED)/hello.zst: $(HELLO_SRC)
-	$(GO) -C images/hello build -ldflags '-s -w' -o $(CURDIR)/bin/hello .
+	@hack/go-build -C images/hello -ldflags '-s -w' -o $(CURDIR)/bin/hello .
 	$(GO) run ./runtime/embedded/pack bin/hello $@
 
 $(EMBED)/etcd.zst: $(ETCD_SRC)
-	$(GO) build -ldflags '-s -w' -o bin/etcd ./store/etcdapi/etcd
+	@hack/go-build -ldflags '-s -w' -o bin/etcd ./store/etcdapi/etcd
 	$(GO) run ./runtime/embedded/pack bin/etcd $@
 
 run: build ## a cluster in the foreground
@@ -53,6 +53,9 @@ race: build ## every test under the race detector
 
 attack: build ## attacks on whole clusters (root; minutes and gigabytes of memory)
 	@KEELSON_ATTACK=1 hack/test -timeout 40m -run '^Test(Attack|Escape)' ./test
+
+converge: ## 2,000 histories of the simulation, other ones for each commit (cluster/clustertest/converge)
+	@CONVERGE_HISTORIES=2000 hack/test -run '^TestConverge$$' -timeout 2h ./cluster/clustertest/converge
 
 kills: ## a thousand kills of the store
 	@KEELSON_TEST_KILL_ROUNDS=1000 hack/test -run '^TestKill9$$' -timeout 2h ./store/embed
