@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// usualSeeds run where no one asks for more: about two minutes of one core.
-const usualSeeds = 200
+// usualSeeds run where no one asks for more: about twenty seconds of one core.
+const usualSeeds = 40
 
 // seeds are those that CONVERGE_SEED and CONVERGE_SEEDS ask for: 123, 1001-11000, or how many.
 func seeds(t *testing.T) (first, last uint64) {
