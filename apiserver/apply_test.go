@@ -137,7 +137,6 @@ func TestApplyConflicts(t *testing.T) {
 	}
 }
 
-// TestApplyNothing: applying the same again writes nothing, however late.
 // TestPutKeepsEmptyMaps: what a second manager reads and writes back still belongs to the one who applied it, though
 // JSON leaves out the empty map in it.
 func TestPutKeepsEmptyMaps(t *testing.T) {
@@ -164,6 +163,7 @@ func TestPutKeepsEmptyMaps(t *testing.T) {
 		wants(t, "apply again", 200, `"port":81`)
 }
 
+// TestApplyNothing: applying the same again writes nothing, however late.
 func TestApplyNothing(t *testing.T) {
 	r := start(t, nil)
 	a := applier{t, r}

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/event"
 )
 
 func configMap(name string, finalizers ...string) *corev1.ConfigMap {
@@ -465,5 +467,39 @@ func TestUnread(t *testing.T) {
 	} {
 		running.call(t, c.method, c.path, c.body, "Content-Type", "application/json").wants(t,
 			c.method+" "+c.path+" "+c.body, c.code, c.text)
+	}
+}
+
+// TestCollectionsHaveMarks: the deletion of a collection leaves a mark for each object, as a deletion by name does.
+func TestCollectionsHaveMarks(t *testing.T) {
+	running := start(t, nil)
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
+	for _, m := range []*corev1.ConfigMap{configMap("a"), configMap("b", "example.com/hold")} {
+		if _, err := maps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const path = "/api/v1/namespaces/default/configmaps"
+	deleted := func(query string) (out []string) {
+		t.Helper()
+		running.marks()
+		running.call(t, "DELETE", path+query, "", "Audit-Id", "all").wants(t, "delete "+query, 200, "")
+		for _, m := range running.marks() {
+			d, ok := m.Detail.(*event.Request)
+			if ok && d.AuditID == "all" && m.Subject.Name != "" && m.Subject.UID != "" && d.Verb == "DELETE" &&
+				d.User == "admin" && d.Code == 200 && d.Revision > 0 {
+				out = append(out, m.Subject.Resource+"/"+m.Subject.Name)
+			}
+		}
+		return out
+	}
+	if got := deleted("?dryRun=All"); got != nil {
+		t.Errorf("a dry run: marks of %q", got)
+	}
+	if got, want := deleted(""), []string{"configmaps/a", "configmaps/b"}; !slices.Equal(got, want) {
+		t.Errorf("got marks of %q, want %q", got, want)
+	}
+	if got := deleted(""); got != nil {
+		t.Errorf("deleted again: marks of %q", got)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestLifeOfAPod goes through every verb, in JSON and in protobuf.
 // TestPutCreates: kinds that a PUT may create.
 func TestPutCreates(t *testing.T) {
 	running := start(t, nil)
@@ -39,6 +38,7 @@ func TestEmptyBytes(t *testing.T) {
 		"binaryData":{"b":null}}`).wants(t, "update", 200, `"binaryData":{"b":""}`)
 }
 
+// TestLifeOfAPod goes through every verb, in JSON and in protobuf.
 func TestLifeOfAPod(t *testing.T) {
 	noLeaks(t)
 	r := start(t, nil)

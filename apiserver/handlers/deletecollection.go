@@ -10,6 +10,7 @@ import (
 
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/event"
 )
 
 // deleteWorkers limits the parallel deletions of a collection.
@@ -40,12 +41,14 @@ func (v *writes) deleteCollection(
 	if err != nil {
 		return err
 	}
+	parts := make([]*pipeline.Request, len(page.Items))
+	defer func() { recordDeletions(rq, parts) }() // some objects are deleted when others are refused
 	var group errgroup.Group
 	group.SetLimit(deleteWorkers)
 	for i, e := range page.Items {
+		parts[i] = rq.Part() // deletions run in parallel
 		group.Go(func() error {
-			// Each deletion needs its own request record because they run in parallel.
-			out, _, err := v.writer.remove(r.Context(), rq.Part(), res, e.Object.GetName(), opts)
+			out, _, err := v.writer.remove(r.Context(), parts[i], res, e.Object.GetName(), opts)
 			if err == nil {
 				page.Items[i] = out
 			}
@@ -59,4 +62,21 @@ func (v *writes) deleteCollection(
 		return err
 	}
 	return shape.writeList(w, r, page)
+}
+
+// recordDeletions adds a mark for each object that the request has deleted, as if the user had deleted it by name.
+func recordDeletions(rq *pipeline.Request, parts []*pipeline.Request) {
+	for _, part := range parts {
+		if part.Mark.Revision == 0 {
+			continue // nothing was stored
+		}
+		rq.Mark.Revision = max(rq.Mark.Revision, part.Mark.Revision)
+		mark := part.Mark
+		mark.Code = http.StatusOK
+		rq.ExtraMarks = append(rq.ExtraMarks, event.Event{
+			Step:    event.StepRequest,
+			Subject: part.Subject,
+			Detail:  &mark,
+		})
+	}
 }

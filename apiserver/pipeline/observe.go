@@ -40,14 +40,8 @@ func observe(config *Config, next http.Handler) http.Handler {
 			return
 		}
 		request := rq.Mark
-		request.Verb = r.Method
-		request.Group = rq.Group
-		request.Resource = rq.Resource
-		request.Subresource = rq.Subresource
-		request.User = rq.User.Name
-		request.UserAgent = r.UserAgent()
-		request.AuditID = rq.AuditID
 		request.Code = code
+		describe(&request, rq, r)
 		s := rq.Subject
 		if s.Resource == "" {
 			s = event.Subject{Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name}
@@ -68,12 +62,26 @@ func observe(config *Config, next http.Handler) http.Handler {
 			f.Component = "apiserver"
 			f.At = rq.Begin
 			f.Took = took
-			if e, ok := f.Detail.(*event.Endpoint); ok {
-				e.Revision = request.Revision
+			switch d := f.Detail.(type) {
+			case *event.Endpoint:
+				d.Revision = request.Revision
+			case *event.Request:
+				describe(d, rq, r)
 			}
 			config.Marks.Emit(f)
 		}
 	})
+}
+
+// describe sets who asked for what.
+func describe(mark *event.Request, rq *Request, r *http.Request) {
+	mark.Verb = r.Method
+	mark.Group = rq.Group
+	mark.Resource = rq.Resource
+	mark.Subresource = rq.Subresource
+	mark.User = rq.User.Name
+	mark.UserAgent = r.UserAgent()
+	mark.AuditID = rq.AuditID
 }
 
 // recoverPanics responds with 500 when a handler panics, and logs the stack.

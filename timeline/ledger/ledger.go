@@ -47,8 +47,10 @@ type Ledger struct {
 	mu     sync.Mutex
 	pods   recordCache
 	owners recordCache
-	names  map[string]string // namespace/name of a pod -> UID of the latest with that name
-	topics map[string]*topic // namespace/name -> followers
+	// namespaces has the deletions of namespaces, by name.
+	namespaces recordCache
+	names      map[string]string // namespace/name of a pod -> UID of the latest with that name
+	topics     map[string]*topic // namespace/name -> followers
 	// watchers are those of stored deliveries. resolved records, by namespace/name, when the names of Services became
 	// resolvable.
 	watchers map[watcher]*watcher
@@ -73,15 +75,16 @@ func New(cfg Config) *Ledger {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Ledger{
-		log:      cfg.Log,
-		since:    time.Now(),
-		pods:     newRecordCache(cfg.Limit),
-		owners:   newRecordCache(keepOwners),
-		names:    map[string]string{},
-		topics:   map[string]*topic{},
-		watchers: map[watcher]*watcher{},
-		resolved: newRecordCache(keepOwners),
-		decided:  newDecisionLog(cfg.DecisionBytes),
+		log:        cfg.Log,
+		since:      time.Now(),
+		pods:       newRecordCache(cfg.Limit),
+		owners:     newRecordCache(keepOwners),
+		namespaces: newRecordCache(keepOwners),
+		names:      map[string]string{},
+		topics:     map[string]*topic{},
+		watchers:   map[watcher]*watcher{},
+		resolved:   newRecordCache(keepOwners),
+		decided:    newDecisionLog(cfg.DecisionBytes),
 	}
 }
 
@@ -100,6 +103,12 @@ func (t *Ledger) Listen(mk event.Event) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.resolvedLocked(mk)
+		return
+	}
+	if mk.Subject.Resource == "namespaces" && story.Deletes(mk) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.namespaces.get(mk.Subject.Name, mk.Subject, func(*record) {}).add(mk)
 		return
 	}
 	if _, ok := story.OwnerKinds[mk.Subject.Resource]; !ok || mk.Subject.UID == "" || routine(mk) {
@@ -241,6 +250,9 @@ func (t *Ledger) snapshot(namespace, name string) (pod *record, owners []*record
 			}
 		}
 	}
+	if ns := t.namespaces.of(namespace); ns != nil {
+		pod.namespace = ns.clone().marks()
+	}
 	const depth = 3
 	for uid := r.owner; uid != "" && len(owners) < depth; {
 		o := t.owners.of(uid)
@@ -352,6 +364,8 @@ type record struct {
 	shows   *record        // the static pod, in a snapshot
 	names   []event.Event  // of Services that lead to the pod, in a snapshot
 	decided *story.Decided // the last attempt, in a snapshot
+	// namespace has the deletions of the pod's namespace, in a snapshot.
+	namespace []event.Event
 	// leavesFor is the pod, namespace/name, for which the scheduler preempts this one; empty: none.
 	leavesFor string
 	deliveries
@@ -394,6 +408,7 @@ func (r *record) exported() *story.Record {
 		Static:        r.shows != nil,
 		LeavesFor:     r.leavesFor,
 		Decided:       r.decided,
+		Namespace:     r.namespace,
 	}
 }
 

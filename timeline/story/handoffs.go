@@ -41,11 +41,13 @@ type classifier struct {
 }
 
 // SchedulerUser is the user of Keelson's scheduler, ControllerUser the prefix of those of the controllers, nodeUser of
-// those of the kubelets; CollectorUser is the garbage collector, SimulatorUser the simulator of fake nodes.
+// those of the kubelets; CollectorUser is the garbage collector, namespaceUser the namespace controller, SimulatorUser
+// the simulator of fake nodes.
 const (
 	SchedulerUser  = "system:kube-scheduler"
 	ControllerUser = "system:serviceaccount:kube-system:"
 	CollectorUser  = ControllerUser + "generic-garbage-collector"
+	namespaceUser  = ControllerUser + "namespace-controller"
 	SimulatorUser  = ControllerUser + "simulate-controller"
 	nodeUser       = "system:node:"
 )

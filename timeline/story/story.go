@@ -27,6 +27,8 @@ type Record struct {
 	LeavesFor string
 	// Decided is the last attempt, complete; nil: it is not kept.
 	Decided *Decided
+	// Namespace has the deletions of the pod's namespace, and of earlier ones with its name.
+	Namespace []event.Event
 	// RecordedSince is when the server began to record marks.
 	RecordedSince time.Time
 }

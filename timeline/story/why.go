@@ -89,6 +89,8 @@ type End struct {
 	// is not kept.
 	Owner     event.Subject
 	OwnerUser string
+	// NamespaceUser has deleted the namespace with which the pod is deleted; empty: it is not, or that is not kept.
+	NamespaceUser string
 	// Surplus says why a controller deletes the pod; nil: none does, or it is not kept.
 	Surplus *Surplus
 }
@@ -96,9 +98,9 @@ type End struct {
 // Collected reports whether the garbage collector deletes the pod.
 func (e *End) Collected() bool { return e.deleted() && e.User == CollectorUser }
 
-// WithNamespace reports whether the pod is deleted with its namespace.
+// WithNamespace reports whether the pod is deleted with its namespace, or its owner is.
 func (e *End) WithNamespace() bool {
-	return e.deleted() && e.User == ControllerUser+"namespace-controller"
+	return e.deleted() && (e.User == namespaceUser || e.Collected() && e.OwnerUser == namespaceUser)
 }
 
 func (e *End) deleted() bool { return e.Failed == nil && !e.Evicted }
@@ -166,6 +168,9 @@ func WhyOf(pod *Record, owners []*Record, now time.Time) Why {
 		why.Leaves(now)
 	}
 	why.behind(marks, owners)
+	if why.End != nil && why.End.WithNamespace() {
+		why.End.NamespaceUser = namespaceDeleter(pod)
+	}
 	why.whole(pod.Decided)
 	return why
 }
@@ -264,7 +269,8 @@ func (w *Why) whole(d *Decided) {
 // behind finds who is behind a deletion by a controller: the garbage collector deletes what belonged to a deleted
 // owner, and a controller what is more than wanted.
 func (w *Why) behind(marks []event.Event, owners []*Record) {
-	if w.End == nil || !w.End.deleted() || !strings.HasPrefix(w.End.User, ControllerUser) || w.End.WithNamespace() {
+	if w.End == nil || !w.End.deleted() || w.End.User == namespaceUser ||
+		!strings.HasPrefix(w.End.User, ControllerUser) {
 		return
 	}
 	if !w.End.Collected() {
@@ -287,12 +293,34 @@ func (w *Why) behind(marks []event.Event, owners []*Record) {
 // deleter is the last user that deleted the object; empty: none is remembered.
 func deleter(marks []event.Event) string {
 	for _, m := range slices.Backward(marks) {
-		if d, ok := m.Detail.(*event.Request); ok && d.Verb == http.MethodDelete && d.Subresource == "" &&
-			d.Code < http.StatusMultipleChoices {
-			return d.User
+		if Deletes(m) {
+			return user(m)
 		}
 	}
 	return ""
+}
+
+// namespaceDeleter is the first user that deleted the pod's namespace while the pod was there; empty: none is
+// remembered. Other deletions were of namespaces with the same name.
+func namespaceDeleter(pod *Record) string {
+	for _, m := range pod.Namespace {
+		if m.At.After(creation(pod.Marks)) && m.At.Before(deletion(pod.Marks)) {
+			return user(m)
+		}
+	}
+	return ""
+}
+
+// Deletes reports whether a mark is a successful request to delete its subject.
+func Deletes(m event.Event) bool {
+	d, ok := m.Detail.(*event.Request)
+	return ok && d.Verb == http.MethodDelete && d.Subresource == "" && d.Code < http.StatusMultipleChoices
+}
+
+// user made the request of a mark.
+func user(m event.Event) string {
+	d, _ := m.Detail.(*event.Request)
+	return d.User
 }
 
 // surplus finds why a controller deleted the pod: how many its owner wanted, and whose write led to that; nil: it is
@@ -331,8 +359,7 @@ func surplus(name string, marks []event.Event, owners []*Record) *Surplus {
 // deletion is when the pod's deletion was requested.
 func deletion(marks []event.Event) time.Time {
 	for _, m := range marks {
-		if d, ok := m.Detail.(*event.Request); ok && d.Verb == http.MethodDelete && d.Subresource == "" &&
-			d.Code < http.StatusMultipleChoices {
+		if Deletes(m) {
 			return m.At
 		}
 	}

@@ -254,6 +254,10 @@ func TestWhoDeletes(t *testing.T) {
 		Detail:  &event.Reconcile{Wants: 1, Has: 2, Deletes: []string{podName}},
 	}
 	byController := request("DELETE", story.ControllerUser+"replicaset-controller", 60, pod, "")
+	namespace := event.Subject{Resource: "namespaces", Name: "default"}
+	ends := request("DELETE", story.ControllerUser+"namespace-controller", 60, pod, "")
+	ownerEnds := request("DELETE", story.ControllerUser+"namespace-controller", 59, set, "")
+	other := event.Subject{Resource: "namespaces", Name: "other"}
 	for name, tt := range map[string]struct {
 		marks []event.Event
 		want  string
@@ -273,8 +277,19 @@ func TestWhoDeletes(t *testing.T) {
 			[]event.Event{collected}, "deleted by the garbage collector, because its owner is gone",
 		},
 		"namespace": {
-			[]event.Event{request("DELETE", story.ControllerUser+"namespace-controller", 60, pod, "")},
-			"deleted with its namespace, which somebody has deleted",
+			[]event.Event{
+				request("DELETE", "ann", 0, namespace, ""), request("DELETE", "bob", 57, namespace, ""),
+				request("DELETE", "carl", 58, namespace, ""), ends, request("DELETE", "dora", 61, namespace, ""),
+			},
+			"deleted with its namespace, which bob has deleted",
+		},
+		"namespace of its owner": {
+			[]event.Event{request("DELETE", "bob", 57, namespace, ""), ownerEnds, collected},
+			"deleted with its namespace, which bob has deleted",
+		},
+		"namespace, not remembered": {
+			[]event.Event{request("DELETE", "bob", 57, other, ""), ends},
+			"deleted with its namespace; who deleted that is not remembered",
 		},
 		"scaled": {
 			[]event.Event{request("PATCH", "bob", 59, set, ""), scaled, byController},

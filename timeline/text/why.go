@@ -31,8 +31,10 @@ func end(e *story.End) string {
 		return because(e.Failed)
 	case e.Evicted:
 		return "evicted by " + e.User
+	case e.NamespaceUser != "":
+		return fmt.Sprintf("deleted with its namespace, which %s has deleted", e.NamespaceUser)
 	case e.WithNamespace():
-		return "deleted with its namespace, which somebody has deleted"
+		return "deleted with its namespace; who deleted that is not remembered"
 	case !e.Collected():
 		return "deleted by " + e.User + surplus(e.Surplus)
 	case e.OwnerUser == "":
