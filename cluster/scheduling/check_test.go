@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCheckScheduling: a mistake has its line, in a configuration as in a file that is no YAML at all; policies are
+// TestCheck: a mistake has its line, in a configuration as in a file that is no YAML at all; policies are
 // counted.
 func TestCheck(t *testing.T) {
 	const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

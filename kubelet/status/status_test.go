@@ -305,8 +305,6 @@ func TestContainerStates(t *testing.T) {
 	}
 }
 
-// TestForgottenRun: what a container was before the runtime lost it is its last state when it runs again, whether or
-// not that was written in between.
 // TestEndedBeforeItsTurn: of a deleted pod only those containers are lost whose turn had come; the others never
 // started.
 func TestEndedBeforeItsTurn(t *testing.T) {
@@ -368,6 +366,8 @@ func TestStartFailed(t *testing.T) {
 	}
 }
 
+// TestForgottenRun: what a container was before the runtime lost it is its last state when it runs again, whether or
+// not that was written in between.
 func TestForgottenRun(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	p.Status = Build(input(p, running("c")))
