@@ -232,3 +232,27 @@ func TestIssued(t *testing.T) {
 		}
 	}
 }
+
+// TestAuthorityOfAWrongClock: an authority that was made, or renewed, while the clock was years ahead is valid when the
+// clock is right, as it is where a clock starts in 1970; what it issued is issued again.
+func TestAuthorityOfAWrongClock(t *testing.T) {
+	authority, set := clocked(t, t.TempDir(), leafLife)
+	set(2 * 365 * day)
+	leaf, err := authority.ServerLeaf("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(0)
+	if !refresh(t, leaf) {
+		t.Error("a certificate that is not valid yet was kept")
+	}
+	for _, at := range []time.Time{authority.now(), time.Unix(1, 0)} {
+		chain, err := Certificates(authority.CertPEM())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at.Before(chain[0].NotBefore) {
+			t.Errorf("at %s the authority is not valid: from %s", at, chain[0].NotBefore)
+		}
+	}
+}

@@ -119,7 +119,7 @@ func Fingerprint(key crypto.PublicKey) (string, error) {
 }
 
 func makeCA(dir, name string, now time.Time) (*authorityState, error) {
-	cert := authorityTemplate(pkix.Name{CommonName: caName(name)}, now)
+	cert := authorityTemplate(pkix.Name{CommonName: caName(name)})
 	cert.NotAfter = now.Add(caLife)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -135,7 +135,7 @@ func renewAuthority(dir, name string) (info Info, err error) {
 		next, err := sign(&x509.Certificate{
 			Subject:               old.Subject,
 			SubjectKeyId:          old.SubjectKeyId,
-			NotBefore:             validFrom(now, caLife),
+			NotBefore:             authorityFrom,
 			NotAfter:              now.Add(caLife),
 			KeyUsage:              old.KeyUsage,
 			BasicConstraintsValid: true,

@@ -367,7 +367,7 @@ func (r rotation) certify(key crypto.Signer) error {
 	if i >= 0 {
 		subject = now.roots[i].Subject
 	}
-	own := authorityTemplate(subject, at)
+	own := authorityTemplate(subject)
 	own.NotAfter = at.Add(caLife)
 	root, err := sign(own, own, key, key, at)
 	if err != nil {
@@ -380,7 +380,7 @@ func (r rotation) certify(key crypto.Signer) error {
 	if err != nil {
 		return err
 	}
-	cross := authorityTemplate(subject, at)
+	cross := authorityTemplate(subject)
 	cross.NotAfter = now.cert.NotAfter
 	cross.SubjectKeyId = certs[0].SubjectKeyId
 	signed, err := sign(cross, now.cert, key, now.key, at)
@@ -526,10 +526,10 @@ func (r rotation) retire(key crypto.PublicKey) error {
 }
 
 // authorityTemplate is a CA certificate without an end.
-func authorityTemplate(subject pkix.Name, now time.Time) *x509.Certificate {
+func authorityTemplate(subject pkix.Name) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:               subject,
-		NotBefore:             validFrom(now, caLife),
+		NotBefore:             authorityFrom,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,

@@ -17,6 +17,10 @@ const (
 	maxSkew = 24 * time.Hour
 )
 
+// authorityFrom is the NotBefore of a certificate authority. An authority that is made while the clock is fast must be
+// valid when the clock is set right, and a machine without a battery for its clock starts in 1970.
+var authorityFrom = time.Unix(0, 0)
+
 // validFrom is the NotBefore of a certificate that is issued now and lives so long.
 func validFrom(now time.Time, life time.Duration) time.Time {
 	return now.Add(-min(max(life/24, minSkew), maxSkew, life/2))
@@ -40,8 +44,12 @@ func serial(now time.Time) (*big.Int, error) {
 func Issued(c *x509.Certificate) time.Time {
 	if c.SerialNumber != nil && c.SerialNumber.BitLen() > 128 {
 		at := new(big.Int).Rsh(c.SerialNumber, randomBits)
-		if issued := time.Unix(at.Int64(), 0); at.IsInt64() && !issued.Before(c.NotBefore) &&
-			!issued.After(c.NotBefore.Add(maxSkew+time.Second)) {
+		latest := c.NotBefore.Add(maxSkew + time.Second)
+		if c.IsCA {
+			latest = c.NotAfter
+		}
+		issued := time.Unix(at.Int64(), 0)
+		if at.IsInt64() && !issued.Before(c.NotBefore) && !issued.After(latest) {
 			return issued
 		}
 	}
