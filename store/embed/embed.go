@@ -9,12 +9,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
 	"keelson/lib/signal"
 )
@@ -108,10 +110,13 @@ func Open(opts Options) (*Store, error) {
 	}
 	st.disk = newRetryFS(opts.FS, st.health.changed)
 	st.disk.noSync = opts.NoSync
-	if err := mustExist(opts); err != nil {
+	err := mustExist(opts)
+	if err == nil {
+		err = engineFits(opts)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
 	}
-	var err error
 	if st.lock, err = lockDir(opts); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
 	}
@@ -268,9 +273,29 @@ func (s *Store) checkFormat() error {
 		// what format 1 holds is good in format 2, but a program for format 1 must not open it any more
 		return s.set(keyFormat, formatVersion)
 	case format != formatVersion:
-		return fmt.Errorf("its format is version %d, this program knows version %d", format, formatVersion)
+		return newerError("format", format, formatVersion)
 	}
 	return nil
+}
+
+// engineFits returns an error if a later version of the engine wrote the store. This engine cannot read it, which would
+// look like damage.
+func engineFits(opts Options) error {
+	text, err := atomicfs.ReadMarker(opts.FS, opts.Dir, "format-version")
+	if err != nil || text == "" {
+		return nil //nolint:nilerr // what the engine reads next says why
+	}
+	format, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && format > int64(pebble.FormatNewest) {
+		return newerError("engine format", format, int64(pebble.FormatNewest))
+	}
+	return nil
+}
+
+// newerError is the error for what a later version of this program wrote.
+func newerError(what string, got, known int64) error {
+	return fmt.Errorf("a newer version of this program wrote it (%s %d, this one knows %d): start that version, or "+
+		"restore a backup that this one made", what, got, known)
 }
 
 // Revision is the latest acknowledged revision.

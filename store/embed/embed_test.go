@@ -95,8 +95,41 @@ func TestUnknownFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(Options{Dir: "data", FS: fs})
-	if err == nil || !strings.Contains(err.Error(), "format is version 7") {
+	if err == nil || !strings.Contains(err.Error(), "a newer version of this program wrote it (format 7, ") {
 		t.Errorf("Open of a newer format: got %v", err)
+	}
+}
+
+// TestNewerEngine: a store of a later engine is refused as that, not as damaged, and stays as it is.
+func TestNewerEngine(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := open(t, Options{Dir: "data", FS: fs}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := fmt.Sprintf(".%03d", pebble.FormatNewest)
+	newer := ""
+	for _, name := range names {
+		base, ok := strings.CutSuffix(name, own)
+		if !ok || !strings.HasPrefix(name, "marker.format-version.") {
+			continue
+		}
+		newer = fs.PathJoin("data", base+".999")
+		if err := fs.Rename(fs.PathJoin("data", name), newer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = Open(Options{Dir: "data", FS: fs})
+	if err == nil || !strings.Contains(err.Error(), "a newer version of this program wrote it (engine format 999, ") {
+		t.Errorf("Open: got %v", err)
+	}
+	for _, path := range []string{newer, fs.PathJoin("data", cleanStopFile)} {
+		if _, err := fs.Stat(path); err != nil {
+			t.Errorf("after the refusal: %v", err)
+		}
 	}
 }
 
