@@ -315,6 +315,8 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { k.refs.Run(ctx) })
 	wg.Go(func() { k.cfg.Watchdog.Run(ctx, k.healthy, k.cfg.Log) })
 	wg.Go(func() { k.services.run(ctx) })
+	clockSet := func() { k.workers.notifyAll(pod.RefsChanged) }
+	wg.Go(func() { followClock(ctx, linux.SleepUntil, clockSet, k.cfg.Log) })
 	if k.localVolumes != nil {
 		wg.Go(func() { k.localVolumes.Run(ctx) })
 	}

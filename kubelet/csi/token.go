@@ -76,13 +76,17 @@ func (t *tokens) one(ctx context.Context, j *job, audience string, seconds int64
 	if audience != "" {
 		req.Spec.Audiences = []string{audience}
 	}
-	now := time.Now()
+	now := time.Now().Round(0) // the wall clock, by which tokens expire also while the machine is suspended
 	got, err := t.objects.Token(ctx, j.Pod.Namespace, j.Pod.Spec.ServiceAccountName, req)
 	if err != nil {
 		return token{}, err
 	}
 	made := token{Token: got.Status.Token, Expires: got.Status.ExpirationTimestamp, seconds: seconds}
-	made.renew = now.Add(made.Expires.Sub(now) * 8 / 10)
+	life := made.Expires.Sub(now)
+	if most := time.Duration(seconds) * time.Second; life <= 0 || life > most { // the server's clock shows another time
+		life = most
+	}
+	made.renew = now.Add(life * 8 / 10)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of[j.uid] == nil {

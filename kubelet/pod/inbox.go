@@ -23,7 +23,7 @@ const (
 	// NodeChanged: something of the runtime that concerns no single pod has changed. A failed sandbox is retried at
 	// once.
 	NodeChanged
-	// RefsChanged: a config map or secret of the pod has changed.
+	// RefsChanged: a config map or secret of the pod has changed, or the wall clock, by which its tokens expire.
 	RefsChanged
 	// Gone: neither the API nor a file has the pod any more. This stays so.
 	Gone

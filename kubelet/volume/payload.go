@@ -296,7 +296,7 @@ func (w *payload) token(ctx context.Context, projection *corev1.ServiceAccountTo
 		seconds = *projection.ExpirationSeconds
 	}
 	file := w.modeFor(mode)
-	if old, renew, ok := existingToken(w.dir, target, projection.Audience); ok && time.Now().Before(renew) {
+	if old, renew, ok := existingToken(w.dir, target, projection.Audience, time.Now()); ok {
 		w.renewAt(renew)
 		return w.putBytes(target, old, file)
 	}
@@ -319,12 +319,7 @@ func (w *payload) token(ctx context.Context, projection *corev1.ServiceAccountTo
 	if err := w.putBytes(target, []byte(got.Status.Token), file); err != nil {
 		return err
 	}
-	now := time.Now()
-	life := time.Duration(seconds) * time.Second
-	if exp := got.Status.ExpirationTimestamp.Time; exp.After(now) {
-		life = exp.Sub(now)
-	}
-	w.renewAt(now.Add(min(life*8/10, 24*time.Hour)))
+	w.renewAt(time.Now().Add(renewAfter(lifeOf(got.Status.Token, seconds))))
 	return nil
 }
 
