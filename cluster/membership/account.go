@@ -112,8 +112,11 @@ func (a *accountTransport) currentToken(ctx context.Context) (string, error) {
 	switch {
 	case err == nil:
 		life := got.ExpirationTimestamp.Sub(now)
+		if life <= 0 || life > accountTokenLife { // the server's clock shows another time
+			life = accountTokenLife
+		}
 		a.token = got.Token
-		a.expires = got.ExpirationTimestamp.Time
+		a.expires = now.Add(life)
 		a.renewAt = now.Add(time.Duration(accountTokenShare * float64(life)))
 	case now.Before(a.expires): // the old token is still valid: retry later
 		a.renewAt = now.Add(min(10*time.Second, a.expires.Sub(now)))

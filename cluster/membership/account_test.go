@@ -3,6 +3,7 @@
 package membership
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -89,4 +90,33 @@ func TestAccountTokens(t *testing.T) {
 		code = http.StatusOK
 		want("another token", "ttt")
 	})
+}
+
+// TestAccountTokensByAnotherClock: a server whose clock is hours off is not asked for a token before each request, and
+// its tokens are not used for longer than they live.
+func TestAccountTokensByAnotherClock(t *testing.T) {
+	for _, off := range []time.Duration{-3 * time.Hour, 3 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			transport := newAccountTransport("kube-system", "keelson-proxy",
+				roundTripper(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}), func(context.Context) (*authenticationv1.TokenRequestStatus, error) {
+					asked++
+					return &authenticationv1.TokenRequestStatus{
+						Token:               "t",
+						ExpirationTimestamp: metav1.NewTime(time.Now().Add(off + accountTokenLife)),
+					}, nil
+				})
+			for _, step := range []struct {
+				after time.Duration
+				want  int
+			}{{0, 1}, {47 * time.Minute, 1}, {2 * time.Minute, 2}} {
+				time.Sleep(step.after)
+				if _, err := transport.currentToken(t.Context()); err != nil || asked != step.want {
+					t.Errorf("a server %s ahead: asked %d times, %v, want %d", off, asked, err, step.want)
+				}
+			}
+		})
+	}
 }
