@@ -91,11 +91,23 @@ func Golden(t *testing.T, spec *kind.Kind, file string) {
 	if changed != nil {
 		put(errorsPart+changedPart, change(spec, changed, minimal))
 	}
-	if got := txtar.Format(archive); *update {
+	File(t, file, txtar.Format(archive))
+}
+
+// File compares got with the content of file, and writes it there with -update.
+func File(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
-	} else if d := cmp.Diff(string(b), string(got)); d != "" {
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
 		t.Errorf("%s (-want +got); write it with -update:\n%s", file, d)
 	}
 }
