@@ -15,89 +15,7 @@ import (
 	"keelson/api/internal/check"
 )
 
-// checkLegacyVolume checks the volume sources that came before CSI, few of which still work. in is volumeSource's.
-func checkLegacyVolume(errs *check.List, volume *corev1.Volume, in func(set bool, child string) bool) {
-	volumeSource := &volume.VolumeSource
-	for _, source := range []struct {
-		set   bool
-		child string
-		check func()
-	}{
-		{volumeSource.GitRepo != nil, "gitRepo", func() { checkGitRepo(errs, volumeSource.GitRepo) }},
-		{
-			volumeSource.GCEPersistentDisk != nil, "persistentDisk", func() {
-				checkDisk(errs, "pdName", volumeSource.GCEPersistentDisk.PDName,
-					volumeSource.GCEPersistentDisk.Partition)
-			},
-		},
-		{
-			volumeSource.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() {
-				checkDisk(errs, "volumeID", volumeSource.AWSElasticBlockStore.VolumeID,
-					volumeSource.AWSElasticBlockStore.Partition)
-			},
-		},
-		{volumeSource.NFS != nil, "nfs", func() { checkNFS(errs, volumeSource.NFS) }},
-		{volumeSource.ISCSI != nil, "iscsi", func() { checkISCSI(errs, volumeSource.ISCSI) }},
-		{
-			volumeSource.Glusterfs != nil, "glusterfs", func() {
-				requiredNames(errs, "endpoints", volumeSource.Glusterfs.EndpointsName, "path",
-					volumeSource.Glusterfs.Path)
-			},
-		},
-		{volumeSource.Flocker != nil, "flocker", func() { checkFlocker(errs, volumeSource.Flocker) }},
-		{volumeSource.RBD != nil, "rbd", func() {
-			checkMonitors(errs, volumeSource.RBD.CephMonitors)
-			requiredName(errs, "image", volumeSource.RBD.RBDImage)
-		}},
-		{volumeSource.Cinder != nil, "cinder", func() {
-			requiredName(errs, "volumeID", volumeSource.Cinder.VolumeID)
-			checkSecretRef(errs, volumeSource.Cinder.SecretRef)
-		}},
-		{volumeSource.CephFS != nil, "cephfs", func() { checkMonitors(errs, volumeSource.CephFS.Monitors) }},
-		{volumeSource.Quobyte != nil, "quobyte", func() { checkQuobyte(errs, volumeSource.Quobyte) }},
-		{volumeSource.FC != nil, "fc", func() { checkFibre(errs, volumeSource.FC) }},
-		{volumeSource.FlexVolume != nil, "flexVolume", func() { checkFlex(errs, volumeSource.FlexVolume) }},
-		{
-			volumeSource.AzureFile != nil, "azureFile", func() {
-				requiredNames(errs, "secretName", volumeSource.AzureFile.SecretName, "shareName",
-					volumeSource.AzureFile.ShareName)
-			},
-		},
-		{
-			volumeSource.VsphereVolume != nil, "vsphereVolume", func() {
-				requiredName(errs, "volumePath", volumeSource.VsphereVolume.VolumePath)
-			},
-		},
-		{
-			volumeSource.PhotonPersistentDisk != nil, "photonPersistentDisk", func() {
-				requiredName(errs, "pdID", volumeSource.PhotonPersistentDisk.PdID)
-			},
-		},
-		{
-			volumeSource.PortworxVolume != nil, "portworxVolume", func() {
-				requiredName(errs, "volumeID", volumeSource.PortworxVolume.VolumeID)
-			},
-		},
-		{volumeSource.AzureDisk != nil, "azureDisk", func() { checkAzureDisk(errs, volumeSource.AzureDisk) }},
-		{volumeSource.StorageOS != nil, "storageos", func() { checkStorageOS(errs, volumeSource.StorageOS) }},
-		{volumeSource.ScaleIO != nil, "scaleIO", func() {
-			requiredNames(errs, "gateway", volumeSource.ScaleIO.Gateway, "system", volumeSource.ScaleIO.System,
-				"volumeName",
-				volumeSource.ScaleIO.VolumeName)
-		}},
-	} {
-		if in(source.set, source.child) {
-			source.check()
-			errs.Out()
-		}
-	}
-	if volumeSource.ISCSI != nil && volumeSource.ISCSI.InitiatorName != nil &&
-		len(volume.Name)+1+len(volumeSource.ISCSI.TargetPortal) > 64 {
-		errs.Invalid("name", volume.Name,
-			"Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "+
-				"iscsi.initiatorName is specified.")
-	}
-}
+// The volume sources that came before CSI, few of which still work.
 
 // requiredNames wants a value for each child.
 func requiredNames(errs *check.List, childrenAndValues ...string) {
@@ -154,14 +72,33 @@ var (
 	naaName = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
 
-const noForm = "must be valid format starting with iqn, eui, or naa"
+const portalTooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if " +
+	"iscsi.initiatorName is specified."
 
-func checkISCSI(errs *check.List, source *corev1.ISCSIVolumeSource) {
+func longPortal(volume string, s *corev1.ISCSIVolumeSource) bool {
+	return s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > 64
+}
+
+// PersistentISCSI checks the source of the PersistentVolume called volume.
+func PersistentISCSI(errs *check.List, volume string, s *corev1.ISCSIPersistentVolumeSource) {
+	checkISCSI(errs, podForm[corev1.ISCSIVolumeSource](s), &volume)
+}
+
+// checkISCSI checks the source of the PersistentVolume called volume, or of a pod where it is nil: Kubernetes has a
+// function for each, which differ a little.
+func checkISCSI(errs *check.List, source *corev1.ISCSIVolumeSource, volume *string) {
+	unknownForm := "must be valid format starting with iqn, eui, or naa"
 	requiredName(errs, "targetPortal", source.TargetPortal)
+	if volume != nil {
+		unknownForm = "must be valid format"
+		if longPortal(*volume, source) {
+			errs.Invalid("targetportal", source.TargetPortal, portalTooLong)
+		}
+	}
 	if source.IQN == "" {
 		errs.Required("iqn", "")
 	} else {
-		ISCSIName(errs, "iqn", source.IQN, noForm)
+		checkISCSIName(errs, "iqn", source.IQN, unknownForm)
 	}
 	if source.Lun < 0 || source.Lun > 255 {
 		errs.Invalid("lun", source.Lun, validation.InclusiveRangeError(0, 255))
@@ -169,13 +106,16 @@ func checkISCSI(errs *check.List, source *corev1.ISCSIVolumeSource) {
 	if (source.DiscoveryCHAPAuth || source.SessionCHAPAuth) && source.SecretRef == nil {
 		errs.Required("secretRef", "")
 	}
+	if volume != nil {
+		checkSecretRef(errs, source.SecretRef)
+	}
 	if source.InitiatorName != nil {
-		ISCSIName(errs, "initiatorname", *source.InitiatorName, noForm)
+		checkISCSIName(errs, "initiatorname", *source.InitiatorName, unknownForm)
 	}
 }
 
-// ISCSIName wants the name of an initiator or a target; detail is what to say of names of no known form.
-func ISCSIName(errs *check.List, child, name, detail string) {
+// checkISCSIName wants the name of an initiator or a target; detail is what to say of names of no known form.
+func checkISCSIName(errs *check.List, child, name, detail string) {
 	var form *regexp.Regexp
 	switch {
 	case strings.HasPrefix(name, "iqn"):

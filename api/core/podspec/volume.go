@@ -91,142 +91,54 @@ func (v *volumes) find(name string) *corev1.Volume {
 	return nil
 }
 
-// sourceOrder are the volume sources in the order in which Kubernetes looks at them.
-var sourceOrder = []string{
-	"EmptyDir", "HostPath", "GitRepo", "GCEPersistentDisk", "AWSElasticBlockStore", "Secret", "NFS", "ISCSI",
-	"Glusterfs", "Flocker",
-	"PersistentVolumeClaim", "RBD", "Cinder", "CephFS", "Quobyte", "DownwardAPI", "FC", "FlexVolume", "ConfigMap",
-	"AzureFile", "VsphereVolume",
-	"PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "StorageOS", "Projected", "ScaleIO", "CSI", "Ephemeral",
-	"Image",
-}
-
-// twice are where Kubernetes reports a second source, if not where its fields are.
-var twice = map[string]string{
-	"GCEPersistentDisk":    "gcePersistentDisk",
-	"AWSElasticBlockStore": "awsElasticBlockStore",
-	"NFS":                  "nfs",
-	"ISCSI":                "iscsi",
-	"RBD":                  "rbd",
-	"FC":                   "fc",
-	"DownwardAPI":          "downwarAPI",
-	"StorageOS":            "storageos",
-	"CSI":                  "csi",
-}
-
-// TwiceName is where Kubernetes reports that the source is one too many.
-func TwiceName(source string) string {
-	if name, ok := twice[source]; ok {
-		return name
-	}
-	return strings.ToLower(source[:1]) + source[1:]
-}
-
 // checkSource wants exactly one source.
 func checkSource(errs *check.List, pod string, volume *corev1.Volume) {
-	var one corev1.Volume
-	all := reflect.ValueOf(&volume.VolumeSource).Elem()
-	n := 0
-	for _, source := range all.Fields() {
-		if !source.IsNil() {
-			n++
+	EachSource(errs, podSources, &volume.VolumeSource, func(s *Source, value any, first bool) {
+		if !first {
+			s.OneTooMany(errs)
+			return
 		}
-	}
-	switch n {
-	case 0:
-		errs.Required("", "must specify a volume type")
-		return
-	case 1:
-		checkOnlySource(errs, pod, volume)
-		return
-	}
-	n = 0
-	for _, source := range sourceOrder {
-		f := all.FieldByName(source)
-		if f.IsNil() {
-			continue
+		s.Check(errs, value)
+		// What these two must fit together with is the name of the volume, outside the source.
+		switch source := value.(type) {
+		case *corev1.ISCSIVolumeSource:
+			if longPortal(volume.Name, source) {
+				errs.Invalid("name", volume.Name, portalTooLong)
+			}
+		case *corev1.EphemeralVolumeSource:
+			checkEphemeralName(errs, pod, volume.Name)
 		}
-		if n++; n > 1 {
-			errs.Forbidden(TwiceName(source), "may not specify more than 1 volume type")
-			continue
-		}
-		one.Name = volume.Name
-		reflect.ValueOf(&one.VolumeSource).Elem().FieldByName(source).Set(f)
-		checkOnlySource(errs, pod, &one)
+	})
+}
+
+func checkEmptyDir(errs *check.List, s *corev1.EmptyDirVolumeSource) {
+	if q := s.SizeLimit; q != nil && q.Sign() < 0 {
+		errs.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
 	}
 }
 
-// checkOnlySource checks the one source of volume.
-func checkOnlySource(errs *check.List, pod string, volume *corev1.Volume) {
-	volumeSource := &volume.VolumeSource
-	// in steps into child when its source is set.
-	in := func(set bool, child string) bool {
-		if set {
-			errs.In(child)
-		}
-		return set
-	}
-	if in(volumeSource.EmptyDir != nil, "emptyDir") {
-		if q := volumeSource.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
-			errs.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
-		}
-		errs.Out()
-	}
-	if in(volumeSource.HostPath != nil, "hostPath") {
-		checkHostPath(errs, volumeSource.HostPath)
-		errs.Out()
-	}
-	if in(volumeSource.Secret != nil, "secret") {
-		requiredName(errs, "secretName", volumeSource.Secret.SecretName)
-		checkMode(errs, "defaultMode", volumeSource.Secret.DefaultMode)
-		checkKeyPaths(errs, volumeSource.Secret.Items)
-		errs.Out()
-	}
-	checkLegacyVolume(errs, volume, in)
-	checkAPIVolume(errs, volume, in)
-	if in(volumeSource.CSI != nil, "csi") {
-		checkCSI(errs, volumeSource.CSI)
-		errs.Out()
-	}
-	if in(volumeSource.Ephemeral != nil, "ephemeral") {
-		checkEphemeralVolume(errs, volumeSource.Ephemeral)
-		errs.Out()
-		checkEphemeralName(errs, pod, volume.Name)
-	}
-	if in(volumeSource.Image != nil, "image") {
-		if volumeSource.Image.Reference == "" {
-			errs.Required("reference", "")
-		}
-		checkPullPolicy(errs, "pullPolicy", volumeSource.Image.PullPolicy)
-		errs.Out()
+func checkSecret(errs *check.List, s *corev1.SecretVolumeSource) {
+	requiredName(errs, "secretName", s.SecretName)
+	checkMode(errs, "defaultMode", s.DefaultMode)
+	checkKeyPaths(errs, s.Items)
+}
+
+func checkConfigMap(errs *check.List, s *corev1.ConfigMapVolumeSource) {
+	requiredName(errs, "name", s.Name)
+	checkMode(errs, "defaultMode", s.DefaultMode)
+	checkKeyPaths(errs, s.Items)
+}
+
+func checkDownwardAPI(errs *check.List, s *corev1.DownwardAPIVolumeSource) {
+	checkMode(errs, "defaultMode", s.DefaultMode)
+	for i := range s.Items {
+		checkDownwardFile(errs, &s.Items[i])
 	}
 }
 
-// checkAPIVolume checks the sources whose files come from the API, and claims.
-func checkAPIVolume(errs *check.List, v *corev1.Volume, in func(set bool, child string) bool) {
-	volumeSource := &v.VolumeSource
-	if in(volumeSource.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
-		requiredName(errs, "claimName", volumeSource.PersistentVolumeClaim.ClaimName)
-		errs.Out()
-	}
-	if in(volumeSource.DownwardAPI != nil, "downwardAPI") {
-		checkMode(errs, "defaultMode", volumeSource.DownwardAPI.DefaultMode)
-		for i := range volumeSource.DownwardAPI.Items {
-			checkDownwardFile(errs, &volumeSource.DownwardAPI.Items[i])
-		}
-		errs.Out()
-	}
-	if in(volumeSource.ConfigMap != nil, "configMap") {
-		requiredName(errs, "name", volumeSource.ConfigMap.Name)
-		checkMode(errs, "defaultMode", volumeSource.ConfigMap.DefaultMode)
-		checkKeyPaths(errs, volumeSource.ConfigMap.Items)
-		errs.Out()
-	}
-	if in(volumeSource.Projected != nil, "projected") {
-		checkMode(errs, "defaultMode", volumeSource.Projected.DefaultMode)
-		checkProjected(errs, volumeSource.Projected)
-		errs.Out()
-	}
+func checkImage(errs *check.List, s *corev1.ImageVolumeSource) {
+	requiredName(errs, "reference", s.Reference)
+	checkPullPolicy(errs, "pullPolicy", s.PullPolicy)
 }
 
 func requiredName(errs *check.List, child, name string) {
@@ -282,6 +194,7 @@ func checkDownwardFile(errs *check.List, file *corev1.DownwardAPIVolumeFile) {
 }
 
 func checkProjected(errs *check.List, v *corev1.ProjectedVolumeSource) {
+	checkMode(errs, "defaultMode", v.DefaultMode)
 	var paths check.Set
 	for i := range v.Sources {
 		p := projection{errs: errs, index: i, paths: &paths}
@@ -493,9 +406,6 @@ func checkEphemeralVolume(errs *check.List, s *corev1.EphemeralVolumeSource) {
 	errs.Out()
 	errs.Out()
 }
-
-// VolumeSource checks that v has one source and that it is right, where v is not a pod's.
-func VolumeSource(l *check.List, v *corev1.Volume) { checkSource(l, "", v) }
 
 // ClaimSpec checks what a persistent volume claim needs to be created at all.
 func ClaimSpec(errs *check.List, spec *corev1.PersistentVolumeClaimSpec) {

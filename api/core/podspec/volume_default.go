@@ -15,8 +15,6 @@ func defaultVolume(volume *corev1.Volume) {
 		volume.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
 	switch {
-	case volume.HostPath != nil:
-		kind.Fill(&volume.HostPath.Type, corev1.HostPathUnset)
 	case volume.Image != nil && volume.Image.PullPolicy == "":
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	case volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil:
@@ -38,7 +36,16 @@ func defaultVolume(volume *corev1.Volume) {
 	if s := volume.Projected; s != nil {
 		defaultProjected(s)
 	}
-	DefaultLegacyVolume(&volume.VolumeSource)
+	if s := volume.ISCSI; s != nil {
+		DefaultISCSI(&s.ISCSIInterface)
+	}
+	if s := volume.RBD; s != nil {
+		DefaultRBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
+	}
+	if s := volume.ScaleIO; s != nil {
+		DefaultScaleIO(&s.StorageMode, &s.FSType)
+	}
+	DefaultSharedSources(&volume.VolumeSource)
 }
 
 func defaultProjected(s *corev1.ProjectedVolumeSource) {
@@ -64,15 +71,10 @@ func defaultFiles(files []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// DefaultLegacyVolume serves the sources that came before CSI.
-func DefaultLegacyVolume(volumeSource *corev1.VolumeSource) {
-	if s := volumeSource.ISCSI; s != nil {
-		kind.FillZero(&s.ISCSIInterface, "default")
-	}
-	if s := volumeSource.RBD; s != nil {
-		kind.FillZero(&s.RBDPool, "rbd")
-		kind.FillZero(&s.RadosUser, "admin")
-		kind.FillZero(&s.Keyring, "/etc/ceph/keyring")
+// DefaultSharedSources fills in the sources that have one type in pods and in persistent volumes.
+func DefaultSharedSources(volumeSource *corev1.VolumeSource) {
+	if s := volumeSource.HostPath; s != nil {
+		kind.Fill(&s.Type, corev1.HostPathUnset)
 	}
 	if s := volumeSource.AzureDisk; s != nil {
 		kind.Fill(&s.CachingMode, corev1.AzureDataDiskCachingReadWrite)
@@ -80,8 +82,20 @@ func DefaultLegacyVolume(volumeSource *corev1.VolumeSource) {
 		kind.Fill(&s.FSType, "ext4")
 		kind.Fill(&s.ReadOnly, false)
 	}
-	if s := volumeSource.ScaleIO; s != nil {
-		kind.FillZero(&s.StorageMode, "ThinProvisioned")
-		kind.FillZero(&s.FSType, "xfs")
-	}
+}
+
+// DefaultISCSI fills in the field of an ISCSI source.
+func DefaultISCSI(iface *string) { kind.FillZero(iface, "default") }
+
+// DefaultRBD fills in the fields of an RBD source.
+func DefaultRBD(pool, user, keyring *string) {
+	kind.FillZero(pool, "rbd")
+	kind.FillZero(user, "admin")
+	kind.FillZero(keyring, "/etc/ceph/keyring")
+}
+
+// DefaultScaleIO fills in the fields of a ScaleIO source.
+func DefaultScaleIO(mode, fsType *string) {
+	kind.FillZero(mode, "ThinProvisioned")
+	kind.FillZero(fsType, "xfs")
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"reflect"
 	"slices"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +16,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
@@ -112,22 +110,16 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	}
 	kind.Fill(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	resources.RoundUp(spec.Capacity)
-	if spec.HostPath != nil {
-		kind.Fill(&spec.HostPath.Type, corev1.HostPathUnset)
-	}
 	if r := spec.RBD; r != nil {
-		kind.FillZero(&r.RBDPool, "rbd")
-		kind.FillZero(&r.RadosUser, "admin")
-		kind.FillZero(&r.Keyring, "/etc/ceph/keyring")
+		podspec.DefaultRBD(&r.RBDPool, &r.RadosUser, &r.Keyring)
 	}
 	if i := spec.ISCSI; i != nil {
-		kind.FillZero(&i.ISCSIInterface, "default")
+		podspec.DefaultISCSI(&i.ISCSIInterface)
 	}
 	if i := spec.ScaleIO; i != nil {
-		kind.FillZero(&i.StorageMode, "ThinProvisioned")
-		kind.FillZero(&i.FSType, "xfs")
+		podspec.DefaultScaleIO(&i.StorageMode, &i.FSType)
 	}
-	podspec.DefaultLegacyVolume(&corev1.VolumeSource{AzureDisk: spec.AzureDisk})
+	podspec.DefaultSharedSources(&corev1.VolumeSource{AzureDisk: spec.AzureDisk, HostPath: spec.HostPath})
 }
 
 func persistentVolumeRow(pv *corev1.PersistentVolume) []any {
@@ -233,169 +225,69 @@ func validateCapacity(errs *check.List, list corev1.ResourceList) {
 	}
 }
 
-// sourceOrder are the sources in the order in which Kubernetes looks at them.
-var sourceOrder = []string{
+// sources are those of persistent volumes, in the order in which Kubernetes looks at them.
+var sources = podspec.SourcesOf[corev1.PersistentVolumeSource](
 	"HostPath", "GCEPersistentDisk", "AWSElasticBlockStore", "Glusterfs", "Flocker", "NFS", "RBD", "Quobyte", "CephFS",
-	"ISCSI", "Cinder", "FC", "FlexVolume",
-	"AzureFile", "VsphereVolume", "PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "ScaleIO", "Local",
-	"StorageOS", "CSI",
-}
+	"ISCSI", "Cinder", "FC", "FlexVolume", "AzureFile", "VsphereVolume", "PhotonPersistentDisk", "PortworxVolume",
+	"AzureDisk", "ScaleIO", "Local", "StorageOS", "CSI",
+)
 
 // validateVolumeSources requires exactly one source, except that a FlexVolume may follow another one.
 func validateVolumeSources(errs *check.List, pv *corev1.PersistentVolume) {
-	all := reflect.ValueOf(&pv.Spec.PersistentVolumeSource).Elem()
-	n := 0
-	for _, source := range sourceOrder {
-		f := all.FieldByName(source)
-		if f.IsNil() {
-			continue
+	podspec.EachSource(errs, sources, &pv.Spec.PersistentVolumeSource, func(s *podspec.Source, value any, first bool) {
+		if _, flex := value.(*corev1.FlexPersistentVolumeSource); first || flex {
+			validateSource(errs, pv, s, value)
+		} else {
+			s.OneTooMany(errs)
 		}
-		if n++; n > 1 && source != "FlexVolume" {
-			errs.Forbidden(podspec.TwiceName(source), "may not specify more than 1 volume type")
-			continue
-		}
-		var one corev1.PersistentVolumeSource
-		reflect.ValueOf(&one).Elem().FieldByName(source).Set(f)
-		validateSource(errs, pv, &one)
-	}
-	if n == 0 {
-		errs.Required("", "must specify a volume type")
-	}
+	})
 }
 
-// validateSource checks source, the one source of pv that is looked at: as pods' where pods know it, too.
-func validateSource(errs *check.List, pv *corev1.PersistentVolume, source *corev1.PersistentVolumeSource) {
-	switch {
-	case source.Local != nil:
-		if source.Local.Path == "" {
+// validateSource checks a source of pv: as pods' where pods have it, too, and what it has in addition.
+func validateSource(errs *check.List, pv *corev1.PersistentVolume, s *podspec.Source, value any) {
+	switch source := value.(type) {
+	case *corev1.LocalVolumeSource:
+		if source.Path == "" {
 			errs.Required("local.path", "")
 		} else {
-			errs.Within("local", func() { podspec.NoBacksteps(errs, "path", source.Local.Path) })
+			errs.Within("local", func() { podspec.NoBacksteps(errs, "path", source.Path) })
 		}
 		if pv.Spec.NodeAffinity == nil {
 			errs.Required("nodeAffinity", "Local volume requires node affinity")
 		}
-	case source.CSI != nil:
-		errs.Within("csi", func() { validateVolumeCSI(errs, source.CSI) })
-	case source.ISCSI != nil:
-		errs.Within("iscsi", func() { validateVolumeISCSI(errs, pv.Name, source.ISCSI) })
+	case *corev1.CSIPersistentVolumeSource:
+		errs.Within("csi", func() { validateVolumeCSI(errs, source) })
+	case *corev1.ISCSIPersistentVolumeSource:
+		errs.Within("iscsi", func() { podspec.PersistentISCSI(errs, pv.Name, source) })
 	default:
-		podspec.VolumeSource(errs, &corev1.Volume{Name: pv.Name, VolumeSource: sharedSource(source)})
-		validateNamespaces(errs, source)
+		s.Check(errs, value)
+		validateNamespaces(errs, value)
 	}
 }
 
 // validateNamespaces checks what volume sources of persistent volumes have in addition to those of pods: namespaces.
-func validateNamespaces(errs *check.List, source *corev1.PersistentVolumeSource) {
-	namespace := func(child string, r *corev1.SecretReference) {
-		if r != nil && r.Namespace == "" {
-			errs.Required(child+".secretRef.namespace", "")
+func validateNamespaces(errs *check.List, value any) {
+	switch source := value.(type) {
+	case *corev1.CinderPersistentVolumeSource:
+		if r := source.SecretRef; r != nil && r.Namespace == "" {
+			errs.Required("cinder.secretRef.namespace", "")
 		}
-	}
-	switch {
-	case source.Cinder != nil:
-		namespace("cinder", source.Cinder.SecretRef)
-	case source.StorageOS != nil:
-		if r := source.StorageOS.SecretRef; r != nil && r.Name == "" {
-			errs.Required("storageos.secretRef.name", "")
-		}
-		if r := source.StorageOS.SecretRef; r != nil && r.Namespace == "" {
+	case *corev1.StorageOSPersistentVolumeSource:
+		if r := source.SecretRef; r != nil && r.Namespace == "" {
 			errs.Required("storageos.secretRef.namespace", "")
 		}
-	case source.AzureFile != nil:
-		if ns := source.AzureFile.SecretNamespace; ns != nil && *ns == "" {
+	case *corev1.AzureFilePersistentVolumeSource:
+		if ns := source.SecretNamespace; ns != nil && *ns == "" {
 			errs.Required("azureFile.secretNamespace", "")
 		}
-	case source.Glusterfs != nil:
-		if ns := source.Glusterfs.EndpointsNamespace; ns != nil {
-			errs.In("glusterfs")
-			if *ns == "" {
-				errs.Invalid("endpointsNamespace", *ns,
-					"if the endpointnamespace is set, it must be a valid namespace name")
-			} else {
-				errs.Name("endpointsNamespace", *ns, apivalidation.ValidateNamespaceName)
-			}
-			errs.Out()
+	case *corev1.GlusterfsPersistentVolumeSource:
+		if ns := source.EndpointsNamespace; ns != nil && *ns == "" {
+			errs.Invalid("glusterfs.endpointsNamespace", *ns,
+				"if the endpointnamespace is set, it must be a valid namespace name")
+		} else if ns != nil {
+			errs.Name("glusterfs.endpointsNamespace", *ns, apivalidation.ValidateNamespaceName)
 		}
 	}
-}
-
-func validateVolumeISCSI(errs *check.List, name string, source *corev1.ISCSIPersistentVolumeSource) {
-	const noForm = "must be valid format"
-	if source.TargetPortal == "" {
-		errs.Required("targetPortal", "")
-	}
-	if source.InitiatorName != nil && len(name)+1+len(source.TargetPortal) > 64 {
-		errs.Invalid("targetportal", source.TargetPortal,
-			"Total length of <volume name>:<iscsi.targetPortal> must be under "+
-				"64 characters if iscsi.initiatorName is specified.")
-	}
-	if source.IQN == "" {
-		errs.Required("iqn", "")
-	} else {
-		podspec.ISCSIName(errs, "iqn", source.IQN, noForm)
-	}
-	if source.Lun < 0 || source.Lun > 255 {
-		errs.Invalid("lun", source.Lun, validation.InclusiveRangeError(0, 255))
-	}
-	if (source.DiscoveryCHAPAuth || source.SessionCHAPAuth) && source.SecretRef == nil {
-		errs.Required("secretRef", "")
-	}
-	if source.SecretRef != nil && source.SecretRef.Name == "" {
-		errs.Required("secretRef.name", "")
-	}
-	if source.InitiatorName != nil {
-		podspec.ISCSIName(errs, "initiatorname", *source.InitiatorName, noForm)
-	}
-}
-
-// sharedSource is source as pods write it; what pods do not have is left out.
-func sharedSource(source *corev1.PersistentVolumeSource) corev1.VolumeSource {
-	out := corev1.VolumeSource{
-		GCEPersistentDisk:    source.GCEPersistentDisk,
-		AWSElasticBlockStore: source.AWSElasticBlockStore,
-		HostPath:             source.HostPath,
-		NFS:                  source.NFS,
-		FC:                   source.FC,
-		Flocker:              source.Flocker,
-		VsphereVolume:        source.VsphereVolume,
-		Quobyte:              source.Quobyte,
-		AzureDisk:            source.AzureDisk,
-		PhotonPersistentDisk: source.PhotonPersistentDisk,
-		PortworxVolume:       source.PortworxVolume,
-	}
-	if g := source.Glusterfs; g != nil {
-		out.Glusterfs = &corev1.GlusterfsVolumeSource{EndpointsName: g.EndpointsName, Path: g.Path}
-	}
-	if r := source.RBD; r != nil {
-		out.RBD = &corev1.RBDVolumeSource{CephMonitors: r.CephMonitors, RBDImage: r.RBDImage, RBDPool: r.RBDPool}
-	}
-	if c := source.Cinder; c != nil {
-		out.Cinder = &corev1.CinderVolumeSource{VolumeID: c.VolumeID, SecretRef: local(c.SecretRef)}
-	}
-	if c := source.CephFS; c != nil {
-		out.CephFS = &corev1.CephFSVolumeSource{Monitors: c.Monitors}
-	}
-	if f := source.FlexVolume; f != nil {
-		out.FlexVolume = &corev1.FlexVolumeSource{Driver: f.Driver, Options: f.Options}
-	}
-	if a := source.AzureFile; a != nil {
-		out.AzureFile = &corev1.AzureFileVolumeSource{SecretName: a.SecretName, ShareName: a.ShareName}
-	}
-	if i := source.ScaleIO; i != nil {
-		out.ScaleIO = &corev1.ScaleIOVolumeSource{Gateway: i.Gateway, System: i.System, VolumeName: i.VolumeName}
-	}
-	if o := source.StorageOS; o != nil {
-		out.StorageOS = &corev1.StorageOSVolumeSource{VolumeName: o.VolumeName, VolumeNamespace: o.VolumeNamespace}
-	}
-	return out
-}
-
-func local(r *corev1.SecretReference) *corev1.LocalObjectReference {
-	if r == nil {
-		return nil
-	}
-	return &corev1.LocalObjectReference{Name: r.Name}
 }
 
 func validateVolumeCSI(errs *check.List, source *corev1.CSIPersistentVolumeSource) {
