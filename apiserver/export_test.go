@@ -8,7 +8,7 @@ import (
 )
 
 // Cost is cost, for tests outside of the package.
-func (s *Server) Cost(rq *pipeline.Request) int { return seatCost{s.data.Served}.of(rq) }
+func (s *Server) Cost(rq *pipeline.Request) int { return seatCost{served: s.data.Served}.of(rq) }
 
 // EnterTunnel takes a place in a node's tunnel.
 func (s *Server) EnterTunnel(node string, owner connlimit.Owner) (leave func(), ok bool) {

@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"slices"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -46,10 +47,16 @@ func fairnessHandlers(controller *fairness.Controller, status *flowSchemaStatus)
 }
 
 // seatCost is the cost of requests in seats.
-type seatCost struct{ served *resources.Served }
+type seatCost struct {
+	served *resources.Served
+	heavy  []string // paths that cost as much as the largest list
+}
 
 // of estimates the seats of a request: more for lists of many or large objects and for large writes.
 func (c seatCost) of(rq *pipeline.Request) int {
+	if slices.Contains(c.heavy, rq.Path) {
+		return maxSeats
+	}
 	if !rq.ReadOnly() {
 		if rq.Length < 0 { // unknown length: count it as the largest
 			return maxSeats

@@ -72,6 +72,8 @@ type Config struct {
 	RemovedBindings []*rbacv1.ClusterRoleBinding
 	// Extra are further paths, below /keelson/ or elsewhere; a path that ends in "/" matches all paths below it.
 	Extra map[string]http.Handler
+	// Heavy are paths of Extra whose requests take as many seats as the largest list.
+	Heavy []string
 	// Address has the addresses by which others reach the server.
 	Address addresses.Own
 	// NodePorts is the node port range; zero: servicealloc.DefaultPorts.
@@ -284,7 +286,7 @@ func newPipeline(
 		Log:            config.Log,
 		MaxStreams:     config.Streams,
 		Fairness:       fair,
-		Cost:           seatCost{config.Data.Served}.of,
+		Cost:           seatCost{config.Data.Served, config.Heavy}.of,
 		Audit:          config.Audit,
 		Tracing:        config.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

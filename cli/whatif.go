@@ -14,12 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
+	"keelson/cluster/scheduling"
+	"keelson/cluster/simulation"
 )
 
 func whatIfCommand(std Stdio) *cobra.Command {
 	var f storyFlags
-	var whatIf cluster.WhatIf
+	var question simulation.Question
+	var scheduler scheduling.Options
 	var file string
 	cmd := &cobra.Command{
 		Use:   "whatif [-f FILE] [--drain NODE] [--remove NODE] [--add-nodes N,cpu=AMOUNT,memory=AMOUNT]",
@@ -36,37 +38,28 @@ func whatIfCommand(std Stdio) *cobra.Command {
 	cmd.Flags().StringVarP(&file, "filename", "f", "",
 		"`FILE` with Pods, Deployments, StatefulSets, DaemonSets, Jobs, "+
 			"CronJobs and so on, and what they depend on; - is the standard input")
-	cmd.Flags().StringArrayVar(&whatIf.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
-	cmd.Flags().StringArrayVar(&whatIf.Remove, "remove", nil, "take `NODE` away; may be repeated")
-	cmd.Flags().StringVar(&whatIf.Add, "add-nodes", "",
+	cmd.Flags().StringArrayVar(&question.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
+	cmd.Flags().StringArrayVar(&question.Remove, "remove", nil, "take `NODE` away; may be repeated")
+	cmd.Flags().StringVar(&question.Add, "add-nodes", "",
 		"add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")
-	cmd.Flags().StringVar(&whatIf.Scheduler.ConfigFile, "scheduler-config", "",
+	cmd.Flags().StringVar(&scheduler.ConfigFile, "scheduler-config", "",
 		"`FILE` with the KubeSchedulerConfiguration that the cluster's scheduler uses, if it has one")
 	cmd.RunE = func(command *cobra.Command, _ []string) error {
 		if _, err := f.pod(""); err != nil { // checks the output format
 			return err
 		}
-		if file == "" && len(whatIf.Drain)+len(whatIf.Remove) == 0 && whatIf.Add == "" {
+		if file == "" && len(question.Drain)+len(question.Remove) == 0 && question.Add == "" {
 			return errors.New("nothing is asked: give -f FILE, --drain, --remove or --add-nodes")
 		}
-		whatIf.Namespace = f.namespace
-		var err error
-		if whatIf.Config, err = f.rest(); err != nil {
+		question.Namespace = f.namespace
+		config, err := f.rest()
+		if err != nil {
 			return err
 		}
-		switch file {
-		case "":
-		case "-":
-			whatIf.Manifest = std.In
-		default:
-			in, err := os.Open(file) // the user names the file
-			if err != nil {
-				return err
-			}
-			defer func() { _ = in.Close() }()
-			whatIf.Manifest = in
+		if err := readManifest(&question, file, std.In); err != nil {
+			return err
 		}
-		answer, err := whatIf.Ask(command.Context())
+		answer, err := simulation.Ask(command.Context(), config, &question, scheduler)
 		if err != nil {
 			return err
 		}
@@ -78,11 +71,27 @@ func whatIfCommand(std Stdio) *cobra.Command {
 	return cmd
 }
 
+// readManifest reads the manifest of a question from a file, or from in for "-".
+func readManifest(question *simulation.Question, file string, in io.Reader) error {
+	switch file {
+	case "":
+		return nil
+	case "-":
+		return question.ReadManifest(in)
+	}
+	opened, err := os.Open(file) // the user names the file
+	if err != nil {
+		return err
+	}
+	defer func() { _ = opened.Close() }()
+	return question.ReadManifest(opened)
+}
+
 // mostOutcomes are printed pod by pod; more are summarized by workload and node.
 const mostOutcomes = 40
 
 // reasonOf explains one outcome: its reason and the scheduler's decision.
-func reasonOf(o *cluster.WhatIfOutcome) string {
+func reasonOf(o *simulation.Outcome) string {
 	reason := strings.TrimSuffix(cmp.Or(o.NoFit, o.Reason), ".")
 	var notes []string
 	switch d := o.Decision; {
@@ -100,7 +109,7 @@ func reasonOf(o *cluster.WhatIfOutcome) string {
 }
 
 // printWhatIf prints where pods would go.
-func printWhatIf(out io.Writer, answer *cluster.WhatIfAnswer) error {
+func printWhatIf(out io.Writer, answer *simulation.Answer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(table, "POD\tWHY\tNODE\tREASON") // Flush returns the error
 	counts := map[string]int{}

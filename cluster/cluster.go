@@ -40,6 +40,7 @@ import (
 	"keelson/cluster/nodehost"
 	"keelson/cluster/requests"
 	"keelson/cluster/scheduling"
+	"keelson/cluster/simulation"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -453,12 +454,14 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
 		"/keelson/v1/":                ask.Handler(kept, asker),
+		simulation.Path:               simulation.Handler(asker),
 		"/keelson/v1/marks":           kept.Handler(markSender(data.Reader)),
 		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
 		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
 		credentials.ListPath:          credentials.ServeList(c.certificates),
 		credentials.UsersPath:         credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates),
 	}
+	config.Heavy = []string{simulation.Path}
 	server, err := apiserver.New(config)
 	if err != nil {
 		return assembled{}, err

@@ -14,6 +14,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/auth"
 	"keelson/auth/authz"
+	"keelson/cluster/simulation"
 	"keelson/event"
 	"keelson/timeline/ask"
 	"keelson/timeline/ledger"
@@ -68,7 +69,7 @@ func askRole() *rbacv1.ClusterRole {
 		ObjectMeta: metav1.ObjectMeta{Name: askName},
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"get"}, NonResourceURLs: []string{"/keelson/v1/ask/why/*"}},
-			{Verbs: []string{"post"}, NonResourceURLs: []string{"/keelson/v1/ask/trace/*"}},
+			{Verbs: []string{"post"}, NonResourceURLs: []string{"/keelson/v1/ask/trace/*", simulation.Path}},
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson/api/scheme"
+	"keelson/lib/quantity"
 )
 
 // maxManifest is the limit for a manifest, in bytes.
@@ -63,14 +65,17 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 			// the decoder would take YAML in braces for JSON
 			doc = body
 		}
-		if err := manifest.read(doc, namespace); err != nil {
+		if err := manifest.read(doc, body, namespace); err != nil {
 			return manifest, fmt.Errorf("document %d: %w", n, err)
 		}
 	}
 }
 
-// read reads one document, or one item of a list.
-func (w *Manifest) read(doc []byte, namespace string) error {
+// read reads one document, or one item of a list. asJSON is doc as JSON, if it is any.
+func (w *Manifest) read(doc, asJSON []byte, namespace string) error {
+	if err := checkQuantities(asJSON); err != nil {
+		return err
+	}
 	obj, kind, err := scheme.Strict.UniversalDeserializer().Decode(doc, nil, nil)
 	if err != nil {
 		if custom := customKind(doc, err); custom != nil {
@@ -86,11 +91,28 @@ func (w *Manifest) read(doc []byte, namespace string) error {
 	return nil
 }
 
+// checkQuantities rejects a document with a quantity that takes too long to compute with.
+func checkQuantities(doc []byte) error {
+	if !quantity.JSONMayExceed(doc) {
+		return nil
+	}
+	var named metav1.TypeMeta
+	if err := utilyaml.Unmarshal(doc, &named); err != nil {
+		return nil //nolint:nilerr // the decoder reports it
+	}
+	obj, err := scheme.Scheme.New(named.GroupVersionKind())
+	if err != nil {
+		return nil //nolint:nilerr // a custom resource, or the decoder reports it
+	}
+	return quantity.CheckJSON(doc, reflect.TypeOf(obj).Elem())
+}
+
 // readItems reads the items of a list: of objects of any kind as they were written, of others as they are.
 func (w *Manifest) readItems(list runtime.Object, kind, namespace string) error {
 	if mixed, ok := list.(*corev1.List); ok {
 		for i := range mixed.Items {
-			if err := w.read(mixed.Items[i].Raw, namespace); err != nil {
+			raw := mixed.Items[i].Raw // the decoder has made JSON of it
+			if err := w.read(raw, raw, namespace); err != nil {
 				return fmt.Errorf("items[%d]: %w", i, err)
 			}
 		}

@@ -3,6 +3,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,8 @@ type Config struct {
 	// Parallelism is the maximum number of goroutines that filter nodes; 0: as in the Configuration, but at most one
 	// per CPU.
 	Parallelism int
+	// Max bounds the pods and the attempts; 0: the constant Max.
+	Max int
 }
 
 // newSimulation makes the core of a scheduler whose plugins write nothing.
@@ -50,6 +53,7 @@ func newSimulation(cfg Config) (*simulation, error) {
 		source:         source.New(cfg.Client, log),
 		client:         cfg.Client.Interface,
 		gates:          gates.On{GenericWorkload: source.Serves(cfg.Client, plugins.PodGroups)},
+		max:            cmp.Or(cfg.Max, Max),
 		answer:         &Answer{},
 		limits:         map[string]*namespaceLimits{},
 		classes:        map[string]*int32{},

@@ -28,8 +28,18 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Max bounds the scheduling attempts of one question.
+// Max bounds the pods and the scheduling attempts of one question; Config.Max may be less.
 const Max = 10000
+
+// TooManyError means that a question has more of something than one may have.
+type TooManyError struct {
+	Of  string
+	Max int
+}
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("more than %d %s are too many for one what-if", e.Max, e.Of)
+}
 
 // Question is what to try on a copy of a cluster's state.
 type Question struct {
@@ -54,7 +64,7 @@ type Outcome struct {
 	Node   string `json:"node,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// NoFit is Reason without why preemption does not help; empty: Reason says nothing of that.
-	NoFit string `json:"-"`
+	NoFit string `json:"noFit,omitempty"`
 	// Decision is the attempt as the scheduler would have recorded it; nil: the scheduler would not try the pod.
 	Decision *decisions.Attempt `json:"decision,omitempty"`
 }
@@ -141,6 +151,7 @@ type simulation struct {
 	extenders *extender.Set
 	gates     gates.On
 
+	max     int // pods, and attempts
 	answer  *Answer
 	work    []task
 	created int // pods
@@ -287,8 +298,8 @@ func (t *simulation) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("try pods: %w", err)
 		}
-		if tried++; tried > Max {
-			return fmt.Errorf("more than %d attempts are too many for one what-if", Max)
+		if tried++; tried > t.max {
+			return &TooManyError{"attempts", t.max}
 		}
 		at := 0
 		for i := range t.work {

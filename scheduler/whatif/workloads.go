@@ -191,7 +191,7 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 			pods = append(pods, pod)
 		}
 	}
-	for i := range min(workload.count, Max+1) {
+	for i := range min(workload.count, t.max+1) {
 		pod := workload.pod(strconv.Itoa(workload.first + i))
 		if workload.ordinal != nil {
 			workload.ordinal(pod, workload.first+i)
@@ -250,8 +250,8 @@ func (w *workload) pod(suffix string) *corev1.Pod {
 
 // addPods adds pods of a workload ("Deployment/web"; empty: of none).
 func (t *simulation) addPods(ctx context.Context, pods []*corev1.Pod, of string, daemon bool) error {
-	if len(t.work)+len(pods) > Max {
-		return fmt.Errorf("more than %d pods are too many for one what-if", Max)
+	if len(t.work)+len(pods) > t.max {
+		return &TooManyError{"pods", t.max}
 	}
 	for _, pod := range pods {
 		if err := t.complete(pod); err != nil {

@@ -46,7 +46,7 @@ func (c *Caller) read(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if list, ok := into.(metav1.ListInterface); ok && list.GetContinue() != "" && !strings.Contains(path, "limit=") {
-		return fmt.Errorf("%w: %s has more than %d objects", errTooMuch, path, maxObjects)
+		return fmt.Errorf("%w: %s has more than %d objects", ErrTooMuch, path, maxObjects)
 	}
 	return nil
 }
@@ -56,7 +56,20 @@ var ErrNoPage = errors.New("the cluster answered 404 Not Found")
 
 // Get opens the answer to a GET request of a path. An error has the server's message.
 func Get(ctx context.Context, hc *http.Client, host, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(host, "/")+path, http.NoBody)
+	return send(ctx, hc, http.MethodGet, strings.TrimSuffix(host, "/")+path, http.NoBody)
+}
+
+// Post is Get for a question with a body.
+func Post(ctx context.Context, hc *http.Client, host, path string, question any) (io.ReadCloser, error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	return send(ctx, hc, http.MethodPost, strings.TrimSuffix(host, "/")+path, bytes.NewReader(body))
+}
+
+func send(ctx context.Context, hc *http.Client, method, url string, body io.Reader) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err
 	}

@@ -33,10 +33,14 @@ import (
 // authenticated user: all that is read for an answer is read as the asker, who gets what it could read itself, and a
 // refusal of the API is the answer's.
 func Handler(kept *ledger.Ledger, asker func(*http.Request) Asker) http.Handler {
-	q := &questions{asker: asker, places: connlimit.NewTenantPlaces(maxQuestions)}
+	limits := Limits{
+		Places:  connlimit.NewTenantPlaces(maxQuestions),
+		Reads:   maxReads,
+		Objects: maxObjects,
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /keelson/v1/ask/why/{type}/{name}", q.serve(why))
-	mux.HandleFunc("POST /keelson/v1/ask/trace/{namespace}/{pod}", q.serve(trace))
+	mux.HandleFunc("GET /keelson/v1/ask/why/{type}/{name}", Serve(asker, limits, why))
+	mux.HandleFunc("POST /keelson/v1/ask/trace/{namespace}/{pod}", Serve(asker, limits, trace))
 	mux.HandleFunc("GET /keelson/v1/timeline/{namespace}/{pod}", func(w http.ResponseWriter, r *http.Request) {
 		serveStory(kept, w, r)
 	})

@@ -46,6 +46,16 @@ const (
 	maxTime      = 30 * time.Second
 )
 
+// Limits bound the questions of one kind.
+type Limits struct {
+	Places *connlimit.Places // at a time
+	// Reads are requests for one question, Objects those of one list (0: any), Bytes those of all answers of the API to
+	// one question (0: any).
+	Reads   int64
+	Objects int
+	Bytes   int64
+}
+
 // Answer says why something is as it is. One of Pod, Service and Object is there.
 type Answer struct {
 	Pod     *story.Why      `json:"pod,omitempty"`
@@ -67,14 +77,8 @@ type OwnedPod struct {
 // errQuestion is a question that cannot be answered: 400.
 var errQuestion = errors.New("bad question")
 
-// errTooMuch means that the API has more than one question may read: 413.
-var errTooMuch = errors.New("too much for one question")
-
-// questions answers questions, within their limits.
-type questions struct {
-	asker  func(*http.Request) Asker
-	places *connlimit.Places
-}
+// ErrTooMuch means that the API has more than one question may read: 413.
+var ErrTooMuch = errors.New("too much for one question")
 
 // traceRequest is the body of a question for a trace.
 type traceRequest struct {
@@ -83,33 +87,39 @@ type traceRequest struct {
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 }
 
-// serve answers by a function that reads through a client of the asker.
-func (q *questions) serve(
+// Serve answers questions within their limits, by a function that reads through a client of the asker.
+func Serve(
+	asker func(*http.Request) Asker, limits Limits,
 	answer func(ctx context.Context, cl *client.Client, r *http.Request) (any, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		asker := q.asker(r)
-		if !q.places.Enter(asker.Owner) {
+		asker := asker(r)
+		if !limits.Places.Enter(asker.Owner) {
 			w.Header().Set("Retry-After", "1")
 			refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many questions at once")
 			return
 		}
-		defer q.places.Leave(asker.Owner)
+		defer limits.Places.Leave(asker.Owner)
 		ctx, cancel := context.WithTimeout(r.Context(), maxTime)
 		defer cancel()
-		cl, err := client.InProcess(&bounded{next: asker.Further}, nil, "keelson-ask")
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		cl, err := client.InProcess(&bounded{next: asker.Further, limits: limits, stop: stop}, nil, "keelson-ask")
 		if err != nil {
 			refused(w, err)
 			return
 		}
 		out, err := answer(ctx, cl, r)
+		if cause := context.Cause(ctx); errors.Is(cause, ErrTooMuch) {
+			err = cause
+		}
 		if err != nil {
 			refused(w, err)
 			return
 		}
 		doc, err := json.Marshal(out)
 		if err == nil && len(doc) > maxAnswer {
-			err = fmt.Errorf("%w: the answer has %d bytes", errTooMuch, len(doc))
+			err = fmt.Errorf("%w: the answer has %d bytes", ErrTooMuch, len(doc))
 		}
 		if err != nil {
 			refused(w, err)
@@ -129,7 +139,7 @@ func refused(w http.ResponseWriter, err error) {
 		refuse(w, int(cmp.Or(s.Code, http.StatusInternalServerError)), s.Reason, s.Message)
 	case errors.Is(err, errQuestion), errors.As(err, new(*DestinationError)):
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-	case errors.Is(err, errTooMuch):
+	case errors.Is(err, ErrTooMuch):
 		refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
 		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the question took too long")
@@ -242,21 +252,46 @@ type shortened struct {
 	io.Closer
 }
 
-// bounded passes a limited number of requests on. Each list is limited, and so is each answer.
+// bounded passes a limited number of requests on. Each list is limited, and so are the answers together.
 type bounded struct {
-	next  http.Handler
-	reads atomic.Int64
+	next   http.Handler
+	limits Limits
+	stop   context.CancelCauseFunc // ends the question
+	reads  atomic.Int64
+	bytes  atomic.Int64
 }
 
 func (b *bounded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if b.reads.Add(1) > maxReads {
+	if b.reads.Add(1) > b.limits.Reads {
 		refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-			fmt.Sprintf("%v: more than %d reads", errTooMuch, maxReads))
+			fmt.Sprintf("%v: more than %d reads", ErrTooMuch, b.limits.Reads))
 		return
 	}
-	if query := r.URL.Query(); r.Method == http.MethodGet && !query.Has("limit") {
-		query.Set("limit", fmt.Sprint(maxObjects))
+	query := r.URL.Query()
+	if r.Method == http.MethodGet && !query.Has("limit") && b.limits.Objects > 0 {
+		query.Set("limit", fmt.Sprint(b.limits.Objects))
 		r.URL.RawQuery = query.Encode()
+	}
+	if b.limits.Bytes > 0 {
+		w = &countedWriter{w, b}
 	}
 	b.next.ServeHTTP(w, r)
 }
+
+// countedWriter ends the question when its answers have too many bytes together, before they are kept.
+type countedWriter struct {
+	http.ResponseWriter
+	of *bounded
+}
+
+func (w *countedWriter) Write(b []byte) (int, error) {
+	if w.of.bytes.Add(int64(len(b))) > w.of.limits.Bytes {
+		err := fmt.Errorf("%w: it has to read more than %d bytes", ErrTooMuch, w.of.limits.Bytes)
+		w.of.stop(err)
+		return 0, err
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is http.ResponseController's.
+func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

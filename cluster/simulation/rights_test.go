@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster_test
+package simulation_test
 
 import (
 	"path/filepath"
@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"keelson/cluster"
 	"keelson/cluster/clustertest"
 	"keelson/cluster/datadir"
+	"keelson/cluster/scheduling"
+	"keelson/cluster/simulation"
 )
 
 // TestWhatIfTellsTheMissingRight: who may not read what the scheduler looks at learns at once which right is missing.
@@ -63,8 +64,8 @@ func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &cluster.WhatIf{Config: config, Add: "1,cpu=1"}
-	_, err = w.Ask(t.Context())
+	question := &simulation.Question{Add: "1,cpu=1"}
+	_, err = simulation.Ask(t.Context(), config, question, scheduling.Options{})
 	if want := `read the cluster's state: persistentvolumes is forbidden: User "jane" cannot list resource "persistentvolumes" in API group "" at the cluster scope`; err == nil ||
 		!strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("got %v, want %s", err, want)
@@ -73,7 +74,7 @@ func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	if _, err := c.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := w.Ask(t.Context())
+	answer, err := simulation.Ask(t.Context(), config, question, scheduling.Options{})
 	if err != nil || answer.Nodes != 2 {
 		t.Fatalf("with the right: %+v, %v", answer, err)
 	}
