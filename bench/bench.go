@@ -88,26 +88,38 @@ type env struct {
 	server *exec.Cmd // the process of startServer
 }
 
-// Run runs the named scenarios (none: all) with the program at bin and prints one line per figure to out. It returns an
-// error when a scenario fails or a figure exceeds its budget.
-func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Writer) error {
+// Config selects scenarios and says where their figures go.
+type Config struct {
+	Program   string   // the path of the program that is measured
+	Scenarios []string // by name; none: all
+	JSON      bool
+	History   string // the file to which the figures are appended; "": none
+}
+
+// Run runs the scenarios and prints one line per figure to out. It returns an error when a scenario fails or a figure
+// exceeds its budget.
+func Run(ctx context.Context, cfg Config, out io.Writer) error {
+	history, err := openHistory(cfg.History) // before minutes of measuring
+	if err != nil {
+		return err
+	}
 	var results []Result
 	var errs []error
 	for _, s := range scenarios {
-		if len(names) > 0 && !slices.Contains(names, s.name) {
+		if len(cfg.Scenarios) > 0 && !slices.Contains(cfg.Scenarios, s.name) {
 			continue
 		}
 		if s.root && os.Getuid() != 0 {
 			_, _ = fmt.Fprintf(out, "%s: skipped, it needs root\n", s.name)
 			continue
 		}
-		rs, err := s.measure(ctx, bin)
+		rs, err := s.measure(ctx, cfg.Program)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
 		results = append(results, rs...) // also the figures measured before an error
 	}
-	if err := report(out, results, asJSON); err != nil {
+	if err := errors.Join(history.add(results), history.close(), report(out, results, cfg.JSON)); err != nil {
 		return err
 	}
 	for _, r := range results {

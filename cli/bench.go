@@ -15,15 +15,18 @@ import (
 )
 
 func benchCommand(std Stdio) *cobra.Command {
-	var asJSON bool
+	var cfg bench.Config
 	cmd := &cobra.Command{
 		Use:       "bench [SCENARIO...]",
 		Short:     "Measure this program on this machine: " + strings.Join(bench.Names(), ", "),
 		ValidArgs: bench.Names(),
 		Example: "  keelson bench                       # all scenarios\n" +
-			"  keelson bench start idle --json     # two of them, for a program",
+			"  keelson bench start idle --json     # two of them, for a program\n" +
+			"  keelson bench start --history docs/performance.jsonl",
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object a figure")
+	cmd.Flags().BoolVar(&cfg.JSON, "json", false, "one JSON object a figure")
+	cmd.Flags().StringVar(&cfg.History, "history", "", "`FILE` to which the figures are appended, one JSON object a "+
+		"line, with the time, the program and the machine")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		for _, a := range args {
 			if !slices.Contains(bench.Names(), a) {
@@ -34,7 +37,9 @@ func benchCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return bench.Run(c.Context(), self, args, asJSON, std.Out)
+		cfg.Program = self
+		cfg.Scenarios = args
+		return bench.Run(c.Context(), cfg, std.Out)
 	}
 	cmd.AddCommand(benchSchedulerCommand(std))
 	return cmd
