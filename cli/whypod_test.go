@@ -79,6 +79,46 @@ func TestWhyNotReady(t *testing.T) {
 	}
 }
 
+// TestWhyUnderPressure: `why` of a pod that no node takes says what ends the pressure for which a node is tainted.
+func TestWhyUnderPressure(t *testing.T) {
+	node := func(name, taint string, pressure corev1.NodeConditionType) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: taint, Effect: corev1.TaintEffectNoSchedule}}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				{Type: pressure, Status: corev1.ConditionTrue},
+			}},
+		}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := map[string]any{
+			"/keelson/v1/why/default/web": json.RawMessage(`{"namespace": "default", "name": "web", "decision": {
+				"nodes": 3, "rejected": [{"node": "small", "plugin": "NodeResourcesFit"},
+				{"node": "own", "plugin": "TaintToleration"}, {"node": "full", "plugin": "TaintToleration"}]}}`),
+			"/api/v1/namespaces/default/pods/web": &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			},
+			"/api/v1/nodes/small": node("small", corev1.TaintNodePIDPressure, corev1.NodePIDPressure),
+			"/api/v1/nodes/own":   node("own", "example.com/own", corev1.NodeMemoryPressure),
+			"/api/v1/nodes/full":  node("full", corev1.TaintNodeDiskPressure, corev1.NodeDiskPressure),
+		}[r.URL.Path]
+		if answer == nil {
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	defer server.Close()
+	var out, said bytes.Buffer
+	args := []string{"keelson", "why", "pod/web", "--kubeconfig", kubeconfigOf(t, server)}
+	code := Run(t.Context(), args, Stdio{In: strings.NewReader(""), Out: &out, Err: &said})
+	const want = "next: for node full: free space on that machine (`df -h`, `keelson image ls`)"
+	if code != 0 || !strings.Contains(out.String(), want) || strings.Count(out.String(), "for node") != 1 {
+		t.Errorf("got %d, %q and\n%s\nwant %q", code, said.String(), out.String(), want)
+	}
+}
+
 // kubeconfigOf is a file that leads to a server.
 func kubeconfigOf(t *testing.T, server *httptest.Server) string {
 	t.Helper()

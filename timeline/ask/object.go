@@ -203,13 +203,17 @@ func whyNode(ctx context.Context, c *Caller, body []byte) (*cause.Answer, error)
 	if err != nil {
 		return nil, err
 	}
+	return c.node(ctx, n), nil
+}
+
+func (c *Caller) node(ctx context.Context, n *corev1.Node) *cause.Answer {
 	var lease *coordinationv1.Lease
 	got := &coordinationv1.Lease{}
 	if c.read(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+url.PathEscape(n.Name),
 		got) == nil {
 		lease = got
 	}
-	return cause.Node(n, lease, time.Now()), nil
+	return cause.Node(n, lease, time.Now())
 }
 
 func whyDefinition(_ context.Context, _ *Caller, body []byte) (*cause.Answer, error) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
+	"keelson/api/decisions"
 	"keelson/timeline/cause"
 	"keelson/timeline/story"
 	"keelson/timeline/text"
@@ -69,6 +70,8 @@ func (c *Caller) Pod(ctx context.Context, name string) (*story.Why, *text.Around
 		around.Group = c.group(ctx, around.Pod)
 		if why.Decision == nil {
 			around.Scheduler = c.scheduler(ctx)
+		} else {
+			around.Refusing = c.refusing(ctx, why.Decision)
 		}
 	}
 	text.Explain(why, around)
@@ -76,6 +79,30 @@ func (c *Caller) Pod(ctx context.Context, name string) (*story.Why, *text.Around
 		return nil, nil, c.Unknown(ctx, name, asked)
 	}
 	return why, around, nil
+}
+
+// refusing is what helps a node that refused the pod because Kubernetes has tainted it: for pressure on its disk, for a
+// silent kubelet. The scheduler does not propose tolerations of such taints. Only the first nodes are looked at.
+func (c *Caller) refusing(ctx context.Context, decision *decisions.Attempt) []string {
+	const most = 3
+	looked := 0
+	for i := range decision.Refusals {
+		r := &decision.Refusals[i]
+		if r.Plugin != "TaintToleration" || looked == most {
+			continue
+		}
+		looked++
+		node := &corev1.Node{}
+		if c.read(ctx, "/api/v1/nodes/"+url.PathEscape(r.Node), node) != nil || !cause.InTrouble(node) {
+			continue
+		}
+		var out []string
+		for _, next := range c.node(ctx, node).Next {
+			out = append(out, "for node "+node.Name+": "+next)
+		}
+		return out
+	}
+	return nil
 }
 
 // Waits is why the pod of a story is not Ready, though it may have been; empty: it is, or unknown.

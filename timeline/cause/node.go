@@ -3,6 +3,7 @@
 package cause
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +72,13 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 		answer.because("its kubelet reports no problem")
 	}
 	return answer
+}
+
+// InTrouble reports whether a node has a taint that Kubernetes sets for a condition of the node, and not for a cordon.
+func InTrouble(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return strings.HasPrefix(t.Key, "node.kubernetes.io/") && t.Key != corev1.TaintNodeUnschedulable
+	})
 }
 
 // relief says what ends a pressure that the kubelet reports.

@@ -35,6 +35,8 @@ type Around struct {
 	killed []story.ProbeKill
 	// Group is the pod group of a pod without a node; nil: none, or unknown.
 	Group *Group
+	// Refusing is what helps a node that refused a pod without a node; empty: unknown, or the scheduler proposes more.
+	Refusing []string
 	// Scheduler is what is wrong with Keelson's scheduler; empty: nothing known.
 	Scheduler string
 	// Foreign means that the API server is not Keelson's: it has no marks. Withheld means that the user may not read

@@ -64,7 +64,7 @@ func (a *Around) helpToSchedule() []string {
 	}
 	c := podapi.Condition(pod, corev1.PodScheduled)
 	if c == nil || !strings.Contains(strings.ToLower(c.Message), "persistentvolumeclaim") {
-		return nil
+		return a.Refusing
 	}
 	var out []string
 	for _, claim := range podapi.Claims(pod) {
