@@ -16,6 +16,8 @@ import (
 type NodeResourcesBalancedAllocation struct {
 	// Resources are the resources that it compares; nil: cpu and memory.
 	Resources []corev1.ResourceName
+	// Devices counts those that serve one of the resources; see framework.Handle.
+	Devices CountDevices
 }
 
 // Plugin returns the descriptor.
@@ -34,7 +36,9 @@ func (p NodeResourcesBalancedAllocation) PreScore(
 		if !slices.ContainsFunc(p.Resources, func(r corev1.ResourceName) bool { return pod.Request.Get(r) > 0 }) {
 			return framework.NodeScorer{}
 		}
-		return framework.NodeScorer{Score: resourceBalance{p.Resources, &pod.Request}.Score, NodeLocal: true}
+		devices := p.Devices.of(pod, p.Resources)
+		b := resourceBalance{p.Resources, &pod.Request, devices}
+		return framework.NodeScorer{Score: b.Score, NodeLocal: len(devices) == 0}
 	}
 	if pod.Request.MilliCPU == 0 && pod.Request.Memory == 0 {
 		return framework.NodeScorer{}
@@ -74,17 +78,17 @@ func improved(with, without int64) int64 {
 type resourceBalance struct {
 	resources []corev1.ResourceName
 	requests  *state.Resource
+	devices   deviceCounts
 }
 
 func (b resourceBalance) Score(n *state.NodeInfo) int64 {
 	var with, without []float64
 	for _, r := range b.resources {
-		offers := n.Allocatable.Get(r)
+		offers, taken := b.devices.on(n, r)
 		requests := b.requests.Get(r)
 		if offers == 0 || requests == 0 && !native(r) {
 			continue
 		}
-		taken := n.Requested.Get(r)
 		with = append(with, min(float64(taken+requests)/float64(offers), 1))
 		without = append(without, min(float64(taken)/float64(offers), 1))
 	}

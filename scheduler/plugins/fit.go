@@ -25,7 +25,7 @@ type NodeResourcesFit struct {
 	// "": none. The plugin DynamicResources allocates the devices. nil: there are no such classes.
 	DeviceClass func(corev1.ResourceName) string
 	// Devices counts them for the scores; see framework.Handle.
-	Devices func(corev1.ResourceName) func(*corev1.Node) (all, allocated int64)
+	Devices CountDevices
 }
 
 // deviceClasses: a new class may help a pod that requests the extended resource of the class.
@@ -301,28 +301,13 @@ func (p NodeResourcesFit) PreScore(
 		l := leastAllocatedScorer{pod.ScoreCPU, pod.ScoreMemory}
 		return framework.NodeScorer{Score: l.Score, NodeLocal: true}
 	}
-	devices := p.devicesOf(pod)
+	var scored []corev1.ResourceName
+	for _, r := range p.Strategy.Resources {
+		scored = append(scored, r.Name)
+	}
+	devices := p.Devices.of(pod, scored)
 	scorer := strategyScorer{p.Strategy, pod, devices}
 	return framework.NodeScorer{Score: scorer.Score, NodeLocal: len(devices) == 0}
-}
-
-// devicesOf counts the devices of the extended resources that are scored and that the pod requests.
-func (p NodeResourcesFit) devicesOf(
-	pod *state.PodInfo,
-) map[corev1.ResourceName]func(*corev1.Node) (all, allocated int64) {
-	if p.Devices == nil || len(pod.Request.Scalar) == 0 {
-		return nil
-	}
-	out := map[corev1.ResourceName]func(*corev1.Node) (all, allocated int64){}
-	for _, scored := range p.Strategy.Resources {
-		if pod.Request.Get(scored.Name) == 0 || native(scored.Name) {
-			continue
-		}
-		if counted := p.Devices(scored.Name); counted != nil {
-			out[scored.Name] = counted
-		}
-	}
-	return out
 }
 
 // events names what may help: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod.

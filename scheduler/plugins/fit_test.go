@@ -163,38 +163,62 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 	}
 }
 
+// countedGPUs are 4 devices of example.com/gpu, of which 1 is allocated, on the node devices.
+func countedGPUs(name corev1.ResourceName) func(*corev1.Node) (all, allocated int64) {
+	if name != "example.com/gpu" {
+		return nil
+	}
+	return func(n *corev1.Node) (all, allocated int64) {
+		return map[string]int64{"devices": 4}[n.Name], 1
+	}
+}
+
 // TestScoresOfDevices: an extended resource that devices serve is scored by the devices of a node, and one that a node
-// offers itself by that offer.
+// offers itself by that offer; by each strategy, and by the balance of resources.
 func TestScoresOfDevices(t *testing.T) {
 	const gpu = "example.com/gpu"
-	plugin := plugins.NodeResourcesFit{
-		Strategy: plugins.Strategy{
-			Resources: []plugins.WeightedResource{{Name: gpu, Weight: 1}},
-			Rank:      plugins.MostAllocated,
-		},
-		Devices: func(name corev1.ResourceName) func(*corev1.Node) (all, allocated int64) {
-			if name != gpu {
-				return nil
-			}
-			return func(n *corev1.Node) (all, allocated int64) {
-				return map[string]int64{"devices": 4}[n.Name], 1
-			}
-		},
-	}.Plugin()
-	pod := state.NewPodInfo(schedtest.Pod("p", schedtest.With(func(s *corev1.PodSpec) {
-		s.Containers[0].Resources.Requests = corev1.ResourceList{gpu: resource.MustParse("1")}
-	})))
-	scorer := plugin.PreScore(nil, pod, nil, nil)
-	if scorer.NodeLocal {
-		t.Error("the score depends on devices, and is said to depend on the node alone")
+	strategy := func(rank func(taken, offers int64) int64) *framework.Plugin {
+		return plugins.NodeResourcesFit{
+			Strategy: plugins.Strategy{Resources: []plugins.WeightedResource{{Name: gpu, Weight: 1}}, Rank: rank},
+			Devices:  countedGPUs,
+		}.Plugin()
 	}
-	for node, want := range map[*corev1.Node]int64{
-		schedtest.Node("devices"):                                  50, // 1 of 4 is allocated, and 1 is asked for
-		schedtest.Node("none"):                                     0,
-		schedtest.Node("offers", schedtest.Allocatable(gpu, "10")): 10,
+	pod := state.NewPodInfo(schedtest.Pod("p", schedtest.With(func(s *corev1.PodSpec) {
+		s.Containers[0].Resources.Requests = corev1.ResourceList{
+			gpu: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1"),
+		}
+	})))
+	devices := schedtest.Node("devices") // 1 of 4 is allocated, and 1 is asked for
+	none := schedtest.Node("none")
+	own := schedtest.Node("offers", schedtest.Allocatable(gpu, "10"))
+	for name, tt := range map[string]struct {
+		plugin *framework.Plugin
+		want   map[*corev1.Node]int64
+	}{
+		"most":  {strategy(plugins.MostAllocated), map[*corev1.Node]int64{devices: 50, none: 0, own: 10}},
+		"least": {strategy(plugins.LeastAllocated), map[*corev1.Node]int64{devices: 50, none: 0, own: 90}},
+		"ratio": {
+			strategy(plugins.RequestedToCapacity([]plugins.Point{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 10}})),
+			map[*corev1.Node]int64{devices: 50, none: 0, own: 10},
+		},
+		"balance": {
+			plugins.NodeResourcesBalancedAllocation{
+				Resources: []corev1.ResourceName{corev1.ResourceCPU, gpu},
+				Devices:   countedGPUs,
+			}.Plugin(),
+			// With the pod 1/4 of cpu and 2/4 of devices are taken, without it 0 and 1/4: the deviation stays 1/8. One
+			// resource has no deviation. With its own offer a node has 1/4 and 1/10 with the pod, and 0 and 0 without.
+			map[*corev1.Node]int64{devices: 75, none: 75, own: 71},
+		},
 	} {
-		if got := scorer.Score(state.NewNodeInfo(node)); got != want {
-			t.Errorf("node %s: score %d, want %d", node.Name, got, want)
+		scorer := tt.plugin.PreScore(nil, pod, nil, nil)
+		if scorer.NodeLocal {
+			t.Errorf("%s: the score depends on devices, and is said to depend on the node alone", name)
+		}
+		for node, want := range tt.want {
+			if got := scorer.Score(state.NewNodeInfo(node)); got != want {
+				t.Errorf("%s, node %s: score %d, want %d", name, node.Name, got, want)
+			}
 		}
 	}
 }

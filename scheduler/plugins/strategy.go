@@ -85,9 +85,40 @@ func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {
 
 type strategyScorer struct {
 	Strategy
-	pod *state.PodInfo
-	// devices count those that serve an extended resource on nodes that do not offer it themselves.
-	devices map[corev1.ResourceName]func(*corev1.Node) (all, allocated int64)
+	pod     *state.PodInfo
+	devices deviceCounts
+}
+
+// CountDevices returns a function that counts the devices of an extended resource on nodes; it returns nil where no
+// DeviceClass serves the resource. nil: there are no such classes.
+type CountDevices func(corev1.ResourceName) func(*corev1.Node) (all, allocated int64)
+
+// of counts the devices of the extended resources that are scored and that the pod requests.
+func (c CountDevices) of(pod *state.PodInfo, scored []corev1.ResourceName) deviceCounts {
+	if c == nil || len(pod.Request.Scalar) == 0 {
+		return nil
+	}
+	out := deviceCounts{}
+	for _, name := range scored {
+		if pod.Request.Get(name) == 0 || native(name) {
+			continue
+		}
+		if counted := c(name); counted != nil {
+			out[name] = counted
+		}
+	}
+	return out
+}
+
+// deviceCounts count the devices that serve an extended resource on nodes that do not offer it themselves.
+type deviceCounts map[corev1.ResourceName]func(*corev1.Node) (all, allocated int64)
+
+// on returns how much of a resource a node offers, and how much of that is taken.
+func (d deviceCounts) on(info *state.NodeInfo, name corev1.ResourceName) (offers, taken int64) {
+	if offers = info.Allocatable.Get(name); offers == 0 && d[name] != nil {
+		return d[name](info.Node)
+	}
+	return offers, info.Requested.Get(name)
 }
 
 func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
@@ -102,8 +133,8 @@ func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
 	var score, weight int64
 	for _, resource := range resources {
 		requests := s.pod.Request.Get(resource.Name)
-		offers := info.Allocatable.Get(resource.Name)
-		taken := info.Requested.Get(resource.Name) + requests
+		offers, taken := s.devices.on(info, resource.Name)
+		taken += requests
 		if requests == 0 && !native(resource.Name) {
 			continue
 		}
@@ -112,11 +143,6 @@ func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
 			taken = info.ScoreCPU + s.pod.ScoreCPU
 		case corev1.ResourceMemory:
 			taken = info.ScoreMemory + s.pod.ScoreMemory
-		}
-		if counted := s.devices[resource.Name]; counted != nil && offers == 0 {
-			var allocated int64
-			offers, allocated = counted(info.Node)
-			taken = allocated + requests
 		}
 		if offers == 0 {
 			continue

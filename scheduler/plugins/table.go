@@ -197,9 +197,9 @@ func newInterPodAffinity(a *configv1.InterPodAffinityArgs, _ *framework.Handle, 
 }
 
 func newBalanced(
-	a *configv1.NodeResourcesBalancedAllocationArgs, _ *framework.Handle, _ *Shared,
+	a *configv1.NodeResourcesBalancedAllocationArgs, h *framework.Handle, _ *Shared,
 ) *framework.Plugin {
-	var p NodeResourcesBalancedAllocation
+	p := NodeResourcesBalancedAllocation{Devices: h.Devices}
 	if s := strategyOf(a.Resources); !slices.Equal(s, cpuAndMemory) {
 		for _, r := range s {
 			p.Resources = append(p.Resources, r.Name)
