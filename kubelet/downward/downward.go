@@ -78,7 +78,8 @@ func formatMap(m map[string]string) string {
 }
 
 // Resource is the value of a resource of the pod's container in units of the selector's divisor, rounded up. A limit
-// that the container does not set is the pod's, or what the node can give.
+// that the container does not set is the pod's, or what the node can give. Without a limit a container has no huge
+// pages, so that one is 0. A request is the container's alone.
 func Resource(
 	pod *corev1.Pod, container *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList,
 ) (string, error) {
@@ -87,19 +88,19 @@ func Resource(
 		return "", fmt.Errorf("unsupported container resource : %v", sel.Resource)
 	}
 	rn := corev1.ResourceName(name)
+	huge := strings.HasPrefix(name, corev1.ResourceHugePagesPrefix)
 	switch {
-	case rn == corev1.ResourceCPU, rn == corev1.ResourceMemory, rn == corev1.ResourceEphemeralStorage:
-	case strings.HasPrefix(name, corev1.ResourceHugePagesPrefix):
+	case rn == corev1.ResourceCPU, rn == corev1.ResourceMemory, rn == corev1.ResourceEphemeralStorage, huge:
 	default:
 		return "", fmt.Errorf("unsupported container resource : %v", sel.Resource)
 	}
 	quantity := container.Resources.Requests[rn]
 	if kind == "limits" {
 		quantity = container.Resources.Limits[rn]
-		if whole := pod.Spec.Resources; quantity.IsZero() && whole != nil {
+		if whole := pod.Spec.Resources; quantity.IsZero() && whole != nil && !huge {
 			quantity = whole.Limits[rn]
 		}
-		if quantity.IsZero() {
+		if quantity.IsZero() && !huge {
 			quantity = allocatable[rn]
 		}
 	}
@@ -117,5 +118,9 @@ func divideCeil(v, d int64) string {
 	if d <= 0 {
 		d = 1
 	}
-	return strconv.FormatInt((v+d-1)/d, 10)
+	up := v / d
+	if v%d > 0 {
+		up++
+	}
+	return strconv.FormatInt(up, 10)
 }
