@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,10 +140,21 @@ func TestRefusedWithoutRoom(t *testing.T) {
 // spared records what a store was asked to do.
 type spared struct {
 	store.Store
-	calls []bool
+	mu   sync.Mutex
+	list []bool
 }
 
-func (s *spared) Spare(on bool) { s.calls = append(s.calls, on) }
+func (s *spared) Spare(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, on)
+}
+
+func (s *spared) calls() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.list)
+}
 
 // TestWaitForRoom: the disk is looked at every half minute until there is room, and not after that.
 func TestWaitForRoom(t *testing.T) {
@@ -181,12 +193,12 @@ func TestKeepReserve(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- dir.KeepReserve(st, slog.New(slog.DiscardHandler)).Run(ctx, func() {}) }() // ends with ctx
 		synctest.Wait()
-		before := fmt.Sprint(st.calls)
+		before := st.calls()
 		time.Sleep(2 * reserveLook)
 		synctest.Wait()
 		cancel()
-		if err := <-done; err != nil || before != "[true]" || fmt.Sprint(st.calls) != "[true false]" {
-			t.Errorf("%v: spared %s, then %v", err, before, st.calls)
+		if err := <-done; err != nil || before != "[true]" || st.calls() != "[true false]" {
+			t.Errorf("%v: spared %s, then %v", err, before, st.calls())
 		}
 	})
 }
