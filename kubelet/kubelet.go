@@ -266,6 +266,7 @@ func (k *Kubelet) podEnv(runtimeName string) *pod.Env {
 			Machine: translate.Machine{
 				Memory:    k.node.Machine().Memory,
 				PageSizes: slices.Sorted(maps.Keys(k.node.Machine().HugePages)),
+				GroupKill: linux.CanKillGroups(),
 			},
 			LogDir:        cfg.LogDir,
 			SeccompDir:    filepath.Join(cfg.RootDir, "seccomp"),

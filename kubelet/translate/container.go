@@ -206,6 +206,9 @@ type Machine struct {
 	Memory int64 // in bytes, for the OOM score
 	// PageSizes are those of its huge pages, as in resource names ("2Mi").
 	PageSizes []string
+	// GroupKill: a container that exhausts its memory loses all its processes, not one of them. That is Kubernetes'
+	// default (singleProcessOOMKill) where cgroups have version 2; others cannot do it.
+	GroupKill bool
 }
 
 // Resources returns the resources of a container's cgroup.
@@ -215,7 +218,7 @@ func Resources(pod *corev1.Pod, container *corev1.Container, machine Machine) *r
 		cpu = container.Resources.Limits.Cpu()
 	}
 	limits := podinfo.Limits(pod, container)
-	return &runtimeapi.LinuxContainerResources{
+	out := &runtimeapi.LinuxContainerResources{
 		CpuPeriod:          period,
 		CpuShares:          shares(cpu.MilliValue()),
 		CpuQuota:           quota(limits.Cpu().MilliValue()),
@@ -223,6 +226,10 @@ func Resources(pod *corev1.Pod, container *corev1.Container, machine Machine) *r
 		OomScoreAdj:        oomScore(pod, container, machine.Memory),
 		HugepageLimits:     hugePages(limits, machine.PageSizes),
 	}
+	if machine.GroupKill {
+		out.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return out
 }
 
 // hugePages returns a limit for each size of the machine's huge pages: a container without a limit, in a pod without

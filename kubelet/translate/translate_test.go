@@ -490,6 +490,16 @@ func TestHugePages(t *testing.T) {
 	}
 }
 
+// TestGroupKill: where the machine can, a container without memory loses all its processes.
+func TestGroupKill(t *testing.T) {
+	for _, can := range []bool{false, true} {
+		got := Resources(&corev1.Pod{}, &corev1.Container{}, Machine{GroupKill: can}).Unified
+		if (got["memory.oom.group"] == "1") != can {
+			t.Errorf("the machine can: %v; got %v", can, got)
+		}
+	}
+}
+
 // TestSandboxResources: the pod's own resources count, also where its containers have none.
 func TestSandboxResources(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{

@@ -94,6 +94,17 @@ func Detect() (Facts, error) {
 	return facts, nil
 }
 
+// CanKillGroups reports whether the kernel can end all processes of a cgroup that exhausts its memory
+// (memory.oom.group).
+func CanKillGroups() bool {
+	mode, err := detectCgroups(CgroupRoot)
+	if err != nil || mode != CgroupV2 {
+		return false
+	}
+	all, err := controllers(mode, CgroupRoot)
+	return err == nil && slices.Contains(all, "memory")
+}
+
 func fileStarts(path, prefix string) bool {
 	raw, err := os.ReadFile(path)
 	return err == nil && strings.HasPrefix(string(raw), prefix)
