@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"keelson/client/clienttest"
 )
@@ -109,6 +110,80 @@ func TestLeadCutOff(t *testing.T) {
 		})
 		if !errors.Is(err, ErrNotLeader) {
 			t.Errorf("got %v, want ErrNotLeader", err)
+		}
+	})
+}
+
+// TestLeadAfterAPause: a leader that sees another in its place, as after its process was stopped for a minute, stops
+// its work then, not at the elector's deadline.
+func TestLeadAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs := clienttest.New()
+		c := &Client{Interface: Plain(cs)}
+		err := c.Lead(t.Context(), Election{Name: "x", Identity: "one"}, func(ctx context.Context) error {
+			lease, err := c.CoordinationV1().Leases("kube-system").Get(ctx, "x", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			other := "other"
+			now := metav1.NowMicro()
+			lease.Spec.HolderIdentity = &other
+			lease.Spec.RenewTime = &now
+			begin := time.Now()
+			cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("the object has been modified")
+			})
+			if err := cs.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease,
+				"kube-system"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("it works for %s next to another leader", took)
+			}
+			return nil
+		})
+		if !errors.Is(err, ErrNotLeader) {
+			t.Errorf("got %v, want ErrNotLeader", err)
+		}
+	})
+}
+
+// leaseWrites is a lock whose writes take some time.
+type leaseWrites struct {
+	resourcelock.Interface
+	take time.Duration
+}
+
+func (leaseWrites) Identity() string { return "one" }
+
+func (l leaseWrites) Update(context.Context, resourcelock.LeaderElectionRecord) error {
+	time.Sleep(l.take)
+	return nil
+}
+
+// TestTenure: the tenure ends a lease's duration after the last renewal was sent, whenever it was answered.
+func TestTenure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		ended := time.Duration(0)
+		lock := &tenureLock{
+			Interface: leaseWrites{take: 4 * time.Second},
+			lease:     15 * time.Second,
+			end:       func() { ended = time.Since(begin) },
+		}
+		for range 2 {
+			if err := lock.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "one"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := lock.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil { // it gives the lease up
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := 19 * time.Second; ended != want {
+			t.Errorf("it ended after %s, want %s", ended, want)
 		}
 	})
 }

@@ -83,11 +83,17 @@ func (c *Client) lead(ctx context.Context, election Election, events resourceloc
 	defer release()
 	watching, unwatch := context.WithCancel(hold)
 	defer unwatch()
+	tenure, end := context.WithCancel(hold)
+	defer end()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: election.Namespace, Name: election.Name},
-			Client:     c.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity, EventRecorder: events},
+		Lock: &tenureLock{
+			Interface: &resourcelock.LeaseLock{
+				LeaseMeta:  metav1.ObjectMeta{Namespace: election.Namespace, Name: election.Name},
+				Client:     c.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity, EventRecorder: events},
+			},
+			lease: election.Lease,
+			end:   end,
 		},
 		LeaseDuration:   election.Lease,
 		RenewDeadline:   election.Deadline,
@@ -97,7 +103,7 @@ func (c *Client) lead(ctx context.Context, election Election, events resourceloc
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
 				unwatch()
-				t.lead(ctx, held, work)
+				t.lead(ctx, held, tenure, work)
 				release()
 			},
 			OnStoppedLeading: func() {},
@@ -197,18 +203,75 @@ func watchRelease(ctx context.Context, w watch.Interface, name string) bool {
 	}
 }
 
-// lead runs work until it ends by itself, the lease is lost or ctx ends.
-func (t *term) lead(ctx, held context.Context, work func(context.Context) error) {
+// lead runs work until it ends by itself, the lease is lost (held or tenure has ended) or ctx ends.
+func (t *term) lead(ctx, held, tenure context.Context, work func(context.Context) error) {
 	if !t.state.CompareAndSwap(waiting, leading) {
 		return
 	}
 	own, cancel := context.WithCancel(held)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
+	defer context.AfterFunc(tenure, cancel)()
 	err := work(own)
-	if held.Err() != nil && ctx.Err() == nil { // the elector gave up: no one releases the lease before work has ended
+	// no one releases the lease before work has ended
+	if (held.Err() != nil || tenure.Err() != nil) && ctx.Err() == nil {
 		err = errors.Join(ErrNotLeader, err)
 	}
 	t.state.Store(over)
 	t.done <- err
+}
+
+// tenureLock is the lock of a lease that ends this copy's tenure as soon as another copy may lead: when the lease was
+// not renewed for its duration, or is seen not to be this copy's. The elector alone would go on until its deadline: a
+// process that was stopped for a minute, and whose lease another copy has by now, would be a second leader for so long.
+type tenureLock struct {
+	resourcelock.Interface
+	lease time.Duration
+	end   func() // may be called more than once
+
+	mu    sync.Mutex
+	timer *time.Timer // calls end; nil: this copy has not had the lease yet
+}
+
+// Get reads the lease.
+func (t *tenureLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := t.Interface.Get(ctx)
+	if err == nil && record.HolderIdentity != t.Identity() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.timer != nil {
+			t.end()
+		}
+	}
+	return record, raw, err
+}
+
+// Create makes the lease.
+func (t *tenureLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.write(ctx, record, t.Interface.Create)
+}
+
+// Update acquires, renews or releases the lease.
+func (t *tenureLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.write(ctx, record, t.Interface.Update)
+}
+
+func (t *tenureLock) write(
+	ctx context.Context, record resourcelock.LeaderElectionRecord,
+	write func(context.Context, resourcelock.LeaderElectionRecord) error,
+) error {
+	begin := time.Now()
+	err := write(ctx, record)
+	if err != nil || record.HolderIdentity != t.Identity() {
+		return err
+	}
+	left := t.lease - time.Since(begin)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer == nil {
+		t.timer = time.AfterFunc(left, t.end)
+		return nil
+	}
+	t.timer.Reset(left)
+	return nil
 }
