@@ -129,7 +129,11 @@ const migratedPrefix = "store.migrated-"
 // PutStoreAside renames the embedded store after its objects were moved to etcd, so that no start serves what they were
 // then. It returns the new name.
 func (d Dir) PutStoreAside(now time.Time) (string, error) {
-	aside := d.Sub(migratedPrefix + now.UTC().Format("20060102-150405"))
+	name := func() string { return d.Sub(migratedPrefix + now.UTC().Format("20060102-150405")) }
+	for Exists(name()) {
+		now = now.Add(time.Second)
+	}
+	aside := name()
 	err := os.Rename(d.Sub("store"), aside)
 	if err == nil {
 		err = os.Remove(d.Sub(StoreCreatedFile))

@@ -33,14 +33,45 @@ func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e storage.Config, accep
 		return 0, err
 	}
 	defer end()
+	used := datadir.EtcdStore(to.Cluster())
+	before, err := dir.StoreUsed()
+	if err != nil {
+		return 0, err
+	}
+	if before.IsEtcd() {
+		if err := dir.SameStore(e.Servers, used); err != nil {
+			return 0, err
+		}
+	}
+	n := int64(0)
+	if before == used { // a migration was killed after its copy was complete: the cluster may have run on etcd since
+		_, err = backup.Walk(ctx, from, objects.Root, func(store.KV) error {
+			n++
+			return nil
+		})
+	} else {
+		n, err = copyToEtcd(ctx, from, to)
+	}
+	if err != nil {
+		return 0, err
+	}
+	// A crash between the two leaves the embedded store where it is, and no start uses it.
+	if err := errors.Join(from.Close(), dir.UseStore(used)); err != nil {
+		return 0, err
+	}
+	_, err = dir.PutStoreAside(time.Now())
+	return n, err
+}
+
+// copyToEtcd copies what is missing in etcd, and compares.
+func copyToEtcd(ctx context.Context, from, to store.Store) (int64, error) {
 	if err := onlyCopies(ctx, from, to); err != nil {
 		return 0, err
 	}
 	n := int64(0)
-	used := datadir.EtcdStore(to.Cluster())
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)
-	_, err = backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
+	_, err := backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
 		n++
 		group.Go(func() error {
 			_, err := to.Create(gctx, kv.Key, kv.Value)
@@ -54,15 +85,7 @@ func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e storage.Config, accep
 	if err = errors.Join(group.Wait(), err); err != nil {
 		return 0, fmt.Errorf("copy to etcd: %w", err)
 	}
-	if err := compare(ctx, from, to); err != nil {
-		return 0, err
-	}
-	// A crash between the two leaves the embedded store where it is, and no start uses it.
-	if err := errors.Join(from.Close(), dir.UseStore(used)); err != nil {
-		return 0, err
-	}
-	_, err = dir.PutStoreAside(time.Now())
-	return n, err
+	return n, compare(ctx, from, to)
 }
 
 // openBoth locks the directory and opens both stores.
@@ -170,7 +193,11 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Co
 		return 0, err
 	}
 	defer func() { _ = lock.Close() }()
-	if _, err := os.Stat(dir.Sub("store")); !errors.Is(err, os.ErrNotExist) {
+	before, err := dir.StoreUsed()
+	if err != nil {
+		return 0, err
+	}
+	if datadir.Exists(dir.Sub("store")) && !before.IsEtcd() {
 		return 0, fmt.Errorf("%s is there already: move it away, or choose another --data-dir", dir.Sub("store"))
 	}
 	from, err := etcdConfig.Open(ctx, slog.New(slog.DiscardHandler))
@@ -180,6 +207,11 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Co
 	defer func() { _ = from.Close() }()
 	if err := dir.SameStore(etcdConfig.Servers, datadir.EtcdStore(from.Cluster())); err != nil {
 		return 0, err
+	}
+	if datadir.Exists(dir.Sub("store")) { // of a migration that was killed just before its end
+		if _, err := dir.PutStoreAside(time.Now()); err != nil {
+			return 0, err
+		}
 	}
 	if !dir.Served() {
 		if err := credentials.MarkWithoutIdentities(string(dir)); err != nil {

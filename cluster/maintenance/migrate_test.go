@@ -185,3 +185,67 @@ func TestMigrateKilled(t *testing.T) {
 		t.Error("store.migrating is left")
 	}
 }
+
+// TestMigrateKilledBeforeItsEnd: a migration that was killed when its copy was complete, but before the directory used
+// the other store, or before the old one was put aside, is completed by the same command, in both directions, and takes
+// nothing back that the cluster has written since.
+func TestMigrateKilledBeforeItsEnd(t *testing.T) {
+	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
+	etcdConfig := storage.Config{Servers: servers}
+	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remote.Close() }()
+	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const object = "/registry/configmaps/a/b"
+	embedded(t, dir, func(s store.Store) {
+		if _, err := s.Create(t.Context(), object, []byte("old")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	inEtcd := func(what, want string) {
+		t.Helper()
+		if got, _, err := remote.Get(t.Context(), object, 0); err != nil || string(got.Value) != want {
+			t.Errorf("%s: etcd has %q, %v, want %q", what, got.Value, err, want)
+		}
+	}
+	copied, err := remote.Create(t.Context(), object, []byte("old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.UseStore(datadir.EtcdStore(remote.Cluster())); err != nil { // it is killed here; the cluster runs
+		t.Fatal(err)
+	}
+	if _, err := remote.Update(t.Context(), object, []byte("new"), copied.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err != nil || n != 1 {
+		t.Errorf("MigrateToEtcd again: %d, %v", n, err)
+	}
+	inEtcd("after MigrateToEtcd again", "new")
+	if datadir.Exists(dir.Sub("store")) || len(dir.MigratedStores()) != 1 {
+		t.Errorf("the embedded store is not put aside: %q", dir.MigratedStores())
+	}
+
+	if n, err := MigrateFromEtcd(t.Context(), dir, etcdConfig); err != nil || n != 1 {
+		t.Fatalf("MigrateFromEtcd: %d, %v", n, err)
+	}
+	if err := dir.UseStore(datadir.EtcdStore(remote.Cluster())); err != nil { // as if it had been killed before
+		t.Fatal(err)
+	}
+	if n, err := MigrateFromEtcd(t.Context(), dir, etcdConfig); err != nil || n != 1 {
+		t.Fatalf("MigrateFromEtcd again: %d, %v", n, err)
+	}
+	embedded(t, dir, func(s store.Store) {
+		if got := stored(t, s)[object]; got != "new" {
+			t.Errorf("after MigrateFromEtcd again: the store has %q", got)
+		}
+	})
+	if used, err := dir.StoreUsed(); err != nil || used != datadir.EmbeddedStore {
+		t.Errorf("the directory uses %q, %v", used, err)
+	}
+}

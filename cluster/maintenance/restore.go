@@ -72,6 +72,10 @@ func Restore(ctx context.Context, dir datadir.Dir, path string) (sum Summary, er
 		if errors.Is(err, unix.EBUSY) {
 			return sum, fmt.Errorf("%s is a mount point: restore into a directory below it", abs)
 		}
+		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+			return sum, fmt.Errorf("%s was filled meanwhile, perhaps by a cluster that was started: stop it, move the "+
+				"directory away, and try again", abs)
+		}
 		return sum, err
 	}
 	return sum, datadir.SyncDir(filepath.Dir(abs))
