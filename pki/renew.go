@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Renew replaces certificates in dir by new ones with the same names, signed by the CA in dir that signed the old ones,
@@ -168,12 +169,21 @@ func OriginalAuthority(text []byte) []byte {
 
 // ReplaceAuthority puts another CA bundle into a kubeconfig, for each of its clusters.
 func ReplaceAuthority(path string, ca []byte) error {
+	return editClusters(path, func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = ca })
+}
+
+// ReplaceServer replaces the URL of the API server in a kubeconfig.
+func ReplaceServer(path, url string) error {
+	return editClusters(path, func(c *clientcmdapi.Cluster) { c.Server = url })
+}
+
+func editClusters(path string, edit func(*clientcmdapi.Cluster)) error {
 	have, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	for _, c := range have.Clusters {
-		c.CertificateAuthorityData = ca
+		edit(c)
 	}
 	b, err := clientcmd.Write(*have)
 	if err != nil {

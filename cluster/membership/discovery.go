@@ -109,7 +109,7 @@ func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(hashes, func(h string) bool { return slices.Contains(q.CAHashes, h) }) {
+	if !slices.ContainsFunc(hashes, q.pins) {
 		return nil, fmt.Errorf("this is another cluster, or somebody between: its authority is %s, --ca-hash says %s",
 			strings.Join(hashes, ", "), strings.Join(q.CAHashes, ", "))
 	}

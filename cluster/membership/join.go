@@ -4,10 +4,14 @@ package membership
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,16 +30,27 @@ import (
 const BootstrapFile = "pki/bootstrap.kubeconfig"
 
 // Join fills the directory of a new node of the cluster in q, and returns it; the kubelet role then runs the node. An
-// interrupted join continues when it is repeated. kubeconfig is the node's own, which it has once it has joined.
+// interrupted join continues when it is repeated. A node that has joined continues without the token, which may have
+// expired: `keelson join` may be what a machine runs at each start. kubeconfig is the node's own, which it has once it
+// has joined.
 func (q JoinRequest) Join(ctx context.Context, dir datadir.Dir, node, kubeconfig string) (datadir.Dir, error) {
-	to, err := q.discover(ctx)
-	if err != nil {
+	if _, _, err := q.validate(); err != nil {
 		return "", err
 	}
 	if datadir.Exists(dir.Sub("pki/ca.key")) {
 		return "", fmt.Errorf("%s holds a cluster of its own: choose another --data-dir", dir)
 	}
 	known, err := LoadKubeconfig(kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	if known != nil && q.isMember(known, time.Now()) {
+		if err := q.moveServer(ctx, known, kubeconfig); err != nil {
+			return "", err
+		}
+		return dir.Prepare()
+	}
+	to, err := q.discover(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -62,6 +77,42 @@ func (q JoinRequest) Join(ctx context.Context, dir datadir.Dir, node, kubeconfig
 		return "", err
 	}
 	return dir, datadir.WriteIfChanged(dir.Sub(BootstrapFile), b)
+}
+
+// isMember reports whether known is a node of the cluster that --ca-hash pins, with a client certificate that has not
+// expired.
+func (q JoinRequest) isMember(known *rest.Config, now time.Time) bool {
+	files := rest.CopyConfig(known)
+	if rest.LoadTLSFiles(files) != nil {
+		return false
+	}
+	hashes, err := hashesOf(files.CAData)
+	if err != nil || !slices.ContainsFunc(hashes, q.pins) {
+		return false
+	}
+	certs, err := pki.Certificates(files.CertData)
+	return err == nil && now.Before(certs[0].NotAfter)
+}
+
+// pins reports whether --ca-hash names a public key.
+func (q JoinRequest) pins(hash string) bool { return slices.Contains(q.CAHashes, hash) }
+
+// moveServer replaces the server in the kubeconfig of a node that has joined by the one of this request, if that is
+// another one of the same cluster: the cluster has another address now.
+func (q JoinRequest) moveServer(ctx context.Context, known *rest.Config, kubeconfig string) error {
+	if known.Host == q.Server {
+		return nil
+	}
+	ca, err := credentials.RootCA(known)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	if _, err := q.clusterInfo(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}); err != nil {
+		return err
+	}
+	return pki.ReplaceServer(kubeconfig, q.Server)
 }
 
 // LoadKubeconfig reads a kubeconfig; nil if the file does not exist.

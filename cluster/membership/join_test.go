@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,9 +90,26 @@ func nodeIs(ready corev1.ConditionStatus) http.HandlerFunc {
 	}
 }
 
-// TestJoin: a machine joins a cluster that has no such node, or a lost one, and joins again; what stands in the way is
-// said, and nothing is written then.
-func TestJoin(t *testing.T) {
+// nodeKubeconfig is that of the node "worker", which has joined at https://x.
+func nodeKubeconfig(t *testing.T, ca *pki.Authority) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubelet.kubeconfig")
+	pair, err := ca.Client("kubelet", pki.Subject{Name: "system:node:worker"})
+	if err == nil {
+		var text []byte
+		if text, err = pki.Kubeconfig("c", "https://x", "", ca.CertPEM(), pair); err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestJoinAgain: a node that has joined continues when its token has expired, and at another address of its cluster; an
+// address where its cluster does not answer changes nothing, and a server's directory does not become a node's.
+func TestJoinAgain(t *testing.T) {
 	ca, err := pki.Open("", "ca")
 	if err != nil {
 		t.Fatal(err)
@@ -100,19 +118,57 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfigOf := func(of *pki.Authority) string {
-		path := filepath.Join(t.TempDir(), "kubelet.kubeconfig")
-		pair, err := of.Client("kubelet", pki.Subject{Name: "system:node:worker"})
-		if err == nil {
-			var text []byte
-			if text, err = pki.Kubeconfig("c", "https://x", "", of.CertPEM(), pair); err == nil {
-				err = os.WriteFile(path, text, 0o600)
-			}
-		}
+	path := nodeKubeconfig(t, ca)
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
+	joins := func(q JoinRequest, of *pki.Authority, want, server string) {
+		t.Helper()
+		hashes, err := hashesOf(of.CertPEM())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return path
+		q.CAHashes = hashes
+		q.Token = "expire.d123456789abcdef"
+		_, err = q.Join(t.Context(), dir, "worker", path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("join at %s: %v, want %q", q.Server, err, want)
+		}
+		if now, err := LoadKubeconfig(path); err != nil || now.Host != server {
+			t.Errorf("the kubeconfig has %+v, %v, want the server %s", now, err, server)
+		}
+	}
+	node := nodeIs(corev1.ConditionTrue)
+	joins(JoinRequest{Server: "https://x"}, ca, "", "https://x")
+	joins(cluster(t, other, node), ca, "the server's certificate is not good", "https://x")
+	joins(JoinRequest{Server: "https://127.0.0.1:1"}, ca, "the server is not reachable", "https://x")
+	moved := cluster(t, ca, node)
+	joins(moved, ca, "", moved.Server)
+	if datadir.Exists(dir.Sub(BootstrapFile)) {
+		t.Error("a token was stored that was not needed")
+	}
+	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir.Sub("pki/ca.key"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	joins(moved, ca, "holds a cluster of its own", moved.Server)
+}
+
+// TestJoin: a machine joins a cluster that has no such node, or a lost one, and joins again; what stands in the way is
+// said, and nothing is written then.
+func TestJoin(t *testing.T) {
+	keys := t.TempDir()
+	ca, err := pki.Open(keys, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.Open("", "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, err := pki.OpenFor(keys, "ca", time.Nanosecond)
+	if err != nil {
+		t.Fatal(err)
 	}
 	absent := status(http.StatusNotFound, metav1.StatusReasonNotFound)
 	for name, c := range map[string]struct {
@@ -124,11 +180,11 @@ func TestJoin(t *testing.T) {
 		"new":                   {node: absent},
 		"may not read nodes":    {node: status(http.StatusForbidden, metav1.StatusReasonForbidden)},
 		"lost":                  {node: nodeIs(corev1.ConditionUnknown)},
-		"again":                 {node: nodeIs(corev1.ConditionTrue), kubeconfig: kubeconfigOf(ca)},
+		"certificate expired":   {node: nodeIs(corev1.ConditionTrue), kubeconfig: nodeKubeconfig(t, ends)},
 		"name taken":            {node: nodeIs(corev1.ConditionTrue), want: `there is a node "worker" already`},
 		"token expired":         {node: status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized), want: "does not take the token"},
 		"server broken":         {node: status(http.StatusBadRequest, metav1.StatusReasonBadRequest), want: "look for node worker"},
-		"of another cluster":    {node: absent, kubeconfig: kubeconfigOf(other), want: "is a node of another cluster"},
+		"of another cluster":    {node: absent, kubeconfig: nodeKubeconfig(t, other), want: "is a node of another cluster"},
 		"directory of a server": {node: absent, server: true, want: "holds a cluster of its own"},
 	} {
 		t.Run(name, func(t *testing.T) {
