@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/api/scheduling"
+	"keelson/apiserver/servertest"
 	"keelson/apiserver/servicealloc"
 	"keelson/lib/waittest"
 )
@@ -34,8 +35,8 @@ func serviceAt(name, ip string) *corev1.Service {
 
 // TestServiceAddresses: a service's address is an IPAddress as long as the service has it.
 func TestServiceAddresses(t *testing.T) {
-	r := start(t, nil)
-	c := r.clients(t)
+	r := servertest.Start(t, nil)
+	c := r.Clients(t)
 	ctx := t.Context()
 	services := c.CoreV1().Services("default")
 	addresses := c.NetworkingV1().IPAddresses()
@@ -118,15 +119,15 @@ func TestServiceAddresses(t *testing.T) {
 // TestTwoStacks: a server that is given a range of the other family too widens its ServiceCIDR, and gives services
 // both.
 func TestTwoStacks(t *testing.T) {
-	st, ca := newSite(t)
-	_, stop := startOn(t, st, ca, nil)
+	st, ca := servertest.NewSite(t)
+	_, stop := servertest.StartOn(t, st, ca, nil)
 	stop()
-	r, stop := startOn(t, st, ca, func(c *setup) {
+	r, stop := servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		c.Address.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:1::/108")}
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
 	})
 	t.Cleanup(stop)
-	clientset := r.clients(t)
+	clientset := r.Clients(t)
 	ctx := t.Context()
 	own, err := clientset.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil || !slices.Equal(own.Spec.CIDRs, []string{"10.96.0.0/16", "fd00:1::/108"}) {
@@ -168,8 +169,8 @@ func TestTwoStacks(t *testing.T) {
 // TestOwnObjectsStay: the service kubernetes and its range are there again after they were deleted, and the classes
 // that every cluster has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
-	r := start(t, func(c *setup) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
-	clientset := r.clients(t)
+	r := servertest.Start(t, func(c *servertest.Setup) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
+	clientset := r.Clients(t)
 	ctx := t.Context()
 	_, err := clientset.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -217,10 +218,10 @@ func TestOwnObjectsStay(t *testing.T) {
 
 // TestAdminAccess: claims that ask for admin access to devices need a namespace that is labeled for it.
 func TestAdminAccess(t *testing.T) {
-	r := start(t, nil)
-	clientset := r.clients(t)
+	r := servertest.Start(t, nil)
+	clientset := r.Clients(t)
 	ctx := t.Context()
-	makeNamespace(t, clientset, "trusted", map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"})
+	servertest.MakeNamespace(t, clientset, "trusted", map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"})
 	spec := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
 		Name:    "gpu",
 		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: new(true)},

@@ -10,22 +10,24 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+
+	"keelson/apiserver/servertest"
 )
 
 const aggregatedV2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // TestDiscovery holds the aggregated documents against the plain ones.
 func TestDiscovery(t *testing.T) {
-	running := start(t, nil)
-	c := discovery.NewDiscoveryClientForConfigOrDie(running.rest)
+	running := servertest.Start(t, nil)
+	c := discovery.NewDiscoveryClientForConfigOrDie(running.Rest)
 	groups, resources, failed, err := c.GroupsAndMaybeResources()
 	if err != nil || len(failed) > 0 || len(resources) == 0 {
 		t.Fatalf("aggregated discovery: %v %v, %d resource lists", err, failed, len(resources))
 	}
 	var plainCore metav1.APIVersions
-	running.call(t, "GET", "/api", "").into(t, &plainCore)
+	running.Call(t, "GET", "/api", "").Into(t, &plainCore)
 	var plain metav1.APIGroupList
-	running.call(t, "GET", "/apis", "").into(t, &plain)
+	running.Call(t, "GET", "/apis", "").Into(t, &plain)
 	if plain.Kind != "APIGroupList" || plainCore.Kind != "APIVersions" ||
 		!slices.Equal(plainCore.Versions, []string{"v1"}) {
 		t.Errorf("plain documents: %s and %s of %v", plain.Kind, plainCore.Kind, plainCore.Versions)
@@ -43,7 +45,7 @@ func TestDiscovery(t *testing.T) {
 				apiGroup.Versions[0].Version)
 		}
 		var one metav1.APIGroup
-		running.call(t, "GET", "/apis/"+apiGroup.Name, "").into(t, &one)
+		running.Call(t, "GET", "/apis/"+apiGroup.Name, "").Into(t, &one)
 		if one.Kind != "APIGroup" || one.APIVersion != "v1" || one.Name != apiGroup.Name {
 			t.Errorf("/apis/%s is %s %s of %s", apiGroup.Name, one.APIVersion, one.Kind, one.Name)
 		}
@@ -53,14 +55,14 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-func sameResources(t *testing.T, r *running, gv string, aggregated *metav1.APIResourceList) {
+func sameResources(t *testing.T, r *servertest.Running, gv string, aggregated *metav1.APIResourceList) {
 	t.Helper()
 	path := "/apis/" + gv
 	if gv == "v1" {
 		path = "/api/v1"
 	}
 	var plain metav1.APIResourceList
-	r.call(t, "GET", path, "").into(t, &plain)
+	r.Call(t, "GET", path, "").Into(t, &plain)
 	if plain.GroupVersion != gv {
 		t.Errorf("%s is about %q", path, plain.GroupVersion)
 	}
@@ -90,11 +92,11 @@ func sameResources(t *testing.T, r *running, gv string, aggregated *metav1.APIRe
 
 // TestAggregatedDiscovery is about the documents themselves.
 func TestAggregatedDiscovery(t *testing.T) {
-	running := start(t, nil)
+	running := servertest.Start(t, nil)
 	for _, path := range []string{"/api", "/apis"} {
-		got := running.call(t, "GET", path, "", "Accept", aggregatedV2+",application/json")
+		got := running.Call(t, "GET", path, "", "Accept", aggregatedV2+",application/json")
 		var list apidiscoveryv2.APIGroupDiscoveryList
-		got.into(t, &list)
+		got.Into(t, &list)
 		if list.Kind != "APIGroupDiscoveryList" || list.APIVersion != "apidiscovery.k8s.io/v2" || len(list.Items) == 0 {
 			t.Fatalf("%s: %s %s with %d groups", path, list.APIVersion, list.Kind, len(list.Items))
 		}
@@ -113,36 +115,36 @@ func TestAggregatedDiscovery(t *testing.T) {
 		if len(tag) != 130 || strings.ToUpper(tag) != tag || got.Header.Get("Vary") != "Accept" {
 			t.Errorf("%s: ETag %s, Vary %q", path, tag, got.Header.Get("Vary"))
 		}
-		again := running.call(t, "GET", path, "", "Accept", aggregatedV2, "If-None-Match", tag)
+		again := running.Call(t, "GET", path, "", "Accept", aggregatedV2, "If-None-Match", tag)
 		if again.Code != 304 || len(again.Body) != 0 {
 			t.Errorf("%s with its tag: %d, %d bytes", path, again.Code, len(again.Body))
 		}
-		running.call(t, "GET", path, "", "Accept",
+		running.Call(t, "GET", path, "", "Accept",
 			"application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList").
-			wants(t, path+" in a version that does not exist", 406, "only the following media types are accepted")
+			Wants(t, path+" in a version that does not exist", 406, "only the following media types are accepted")
 	}
-	running.call(t, "GET", "/apis/nobody.example.com", "").wantsPlain404(t)
-	running.call(t, "GET", "/healthz/nothing", "").wantsPlain404(t)
+	wantsPlain404(t, running.Call(t, "GET", "/apis/nobody.example.com", ""))
+	wantsPlain404(t, running.Call(t, "GET", "/healthz/nothing", ""))
 	for _, path := range []string{"/apis/apps/v9", "/apis/apps/v9/things", "/api/v9", "/api/v1/things", "/version/x"} {
-		running.call(t, "GET", path, "").wants(t, path, 404, "the server could not find the requested resource")
+		running.Call(t, "GET", path, "").Wants(t, path, 404, "the server could not find the requested resource")
 	}
-	running.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405,
+	running.Call(t, "POST", "/api/v1/nodes/x/status", "{}").Wants(t, "verb of a subresource", 405,
 		"the server does not allow this method on the requested resource")
 }
 
 // wantsPlain404 expects the answer of a path that does not exist.
-func (r reply) wantsPlain404(t testing.TB) {
+func wantsPlain404(t testing.TB, r servertest.Reply) {
 	t.Helper()
 	if r.Code != 404 || string(r.Body) != "404 page not found\n" ||
 		r.Header.Get("Cache-Control") != "no-cache, private" {
-		t.Errorf("got %d, want 404 in plain text that is not kept: %s", r.Code, short(r.Body))
+		t.Errorf("got %d, want 404 in plain text that is not kept: %s", r.Code, servertest.Short(r.Body))
 	}
 }
 
 // TestMethodsOfDocuments: the groups, health and schemas answer every method, as in Kubernetes; versions
 // and their resources answer GET.
 func TestMethodsOfDocuments(t *testing.T) {
-	running := start(t, nil)
+	running := servertest.Start(t, nil)
 	for path, want := range map[string]int{
 		"/apis":         200,
 		"/apis/":        200,
@@ -158,17 +160,17 @@ func TestMethodsOfDocuments(t *testing.T) {
 		"/version":      405,
 	} {
 		for _, method := range []string{"HEAD", "POST", "PUT", "DELETE"} {
-			got := running.call(t, method, path, "")
+			got := running.Call(t, method, path, "")
 			if got.Code != want {
-				t.Errorf("%s %s: %d, want %d: %s", method, path, got.Code, want, short(got.Body))
+				t.Errorf("%s %s: %d, want %d: %s", method, path, got.Code, want, servertest.Short(got.Body))
 			}
 			if (method == "HEAD") != (len(got.Body) == 0) {
 				t.Errorf("%s %s: a body of %d bytes", method, path, len(got.Body))
 			}
 		}
 	}
-	posted := running.call(t, "POST", "/apis", "")
-	if get := running.call(t, "GET", "/apis", ""); string(get.Body) != string(posted.Body) {
-		t.Errorf("POST of /apis: got %s, want what GET answers", short(posted.Body))
+	posted := running.Call(t, "POST", "/apis", "")
+	if get := running.Call(t, "GET", "/apis", ""); string(get.Body) != string(posted.Body) {
+		t.Errorf("POST of /apis: got %s, want what GET answers", servertest.Short(posted.Body))
 	}
 }

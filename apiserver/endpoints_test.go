@@ -12,13 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson/apiserver/servertest"
 	"keelson/lib/waittest"
 )
 
 // whereKubernetes is what the service "kubernetes" leads to, in both forms.
-func whereKubernetes(t *testing.T, r *running) string {
+func whereKubernetes(t *testing.T, r *servertest.Running) string {
 	t.Helper()
-	clientset := kubernetes.NewForConfigOrDie(r.rest)
+	clientset := kubernetes.NewForConfigOrDie(r.Rest)
 	var out []string
 	// clients still read it
 	ep, err := clientset.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -50,18 +51,18 @@ func whereKubernetes(t *testing.T, r *running) string {
 // TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or a client wrote
 // there; if the server cannot be reached, it leads nowhere.
 func TestKubernetesEndpoints(t *testing.T) {
-	st, ca := newSite(t)
+	st, ca := servertest.NewSite(t)
 	for _, c := range []struct{ advertise, want string }{
 		{"10.42.7.1:6443", "10.42.7.1:6443 | 10.42.7.1:6443"},
 		{"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"},
 		{"", "|"},
 	} {
-		running, stop := startOn(t, st, ca, func(cfg *setup) { cfg.Address.Advertise = c.advertise })
+		running, stop := servertest.StartOn(t, st, ca, func(cfg *servertest.Setup) { cfg.Address.Advertise = c.advertise })
 		if got := whereKubernetes(t, running); got != c.want {
 			t.Errorf("advertise %q: got %s, want %s", c.advertise, got, c.want)
 		}
 		if c.advertise != "" {
-			cl := kubernetes.NewForConfigOrDie(running.rest)
+			cl := kubernetes.NewForConfigOrDie(running.Rest)
 			slice, err := cl.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -91,9 +92,9 @@ func TestKubernetesEndpoints(t *testing.T) {
 // TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its
 // key has not been renewed.
 func TestSharedStore(t *testing.T) {
-	st, ca := newSite(t)
-	at := func(advertise string) (*running, func()) {
-		return startOn(t, st, ca, func(cfg *setup) {
+	st, ca := servertest.NewSite(t)
+	at := func(advertise string) (*servertest.Running, func()) {
+		return servertest.StartOn(t, st, ca, func(cfg *servertest.Setup) {
 			cfg.Address.Advertise = advertise
 			cfg.SharedStore = true
 		})

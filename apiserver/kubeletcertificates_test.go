@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/apiserver/servertest"
 	"keelson/pki"
 )
 
@@ -26,7 +27,7 @@ func TestKubeletCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, func(c *setup) {
+	r := servertest.Start(t, func(c *servertest.Setup) {
 		c.Kubelet = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()} }
 	})
 	kubelet := func(from *pki.Authority, user string) (port int) {
@@ -47,7 +48,7 @@ func TestKubeletCertificates(t *testing.T) {
 	off := httptest.NewServer(nil)
 	closed := off.Listener.Addr().(*net.TCPAddr).Port
 	off.Close()
-	nodes := r.clients(t).CoreV1().Nodes()
+	nodes := r.Clients(t).CoreV1().Nodes()
 	for name, port := range map[string]int{
 		"answers":   kubelet(ca, "system:node:answers"),
 		"foreign":   kubelet(other, "system:node:foreign"),
@@ -69,7 +70,7 @@ func TestKubeletCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := r.data.KubeletCertificates(t.Context())
+	found, err := r.Data.KubeletCertificates(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson/apiserver/servertest"
 	"keelson/apiserver/servicealloc"
 	"keelson/lib/waittest"
 	"keelson/store"
@@ -47,14 +48,14 @@ func recorded(t *testing.T, st store.Store) *corev1.RangeAllocation {
 // TestServersShareNodePorts: two servers on one store give no node port twice, and what one gives back the other has at
 // once.
 func TestServersShareNodePorts(t *testing.T) {
-	st, ca := newSite(t)
+	st, ca := servertest.NewSite(t)
 	start := func(name string) (kubernetes.Interface, func()) {
-		r, stop := startOn(t, st, ca, func(cfg *setup) {
+		r, stop := servertest.StartOn(t, st, ca, func(cfg *servertest.Setup) {
 			cfg.Address.Advertise = name
 			cfg.SharedStore = true
 			cfg.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		})
-		return r.clients(t), stop
+		return r.Clients(t), stop
 	}
 	first, stop1 := start("192.0.2.1:6443")
 	second, stop2 := start("192.0.2.2:6443")
@@ -139,23 +140,23 @@ func TestServersShareNodePorts(t *testing.T) {
 
 // TestServicesOutOfRange: a server that is started with other ranges than its services are of says so on each.
 func TestServicesOutOfRange(t *testing.T) {
-	st, ca := newSite(t)
-	running, stop := startOn(t, st, ca, nil)
+	st, ca := servertest.NewSite(t)
+	running, stop := servertest.StartOn(t, st, ca, nil)
 	s := serviceAt("web", "")
 	s.Spec.Type = corev1.ServiceTypeNodePort
 	s.Spec.Ports[0].NodePort = 30080
-	if _, err := running.clients(t).CoreV1().Services("default").Create(t.Context(), s,
+	if _, err := running.Clients(t).CoreV1().Services("default").Create(t.Context(), s,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	running, stop = startOn(t, st, ca, func(c *setup) {
+	running, stop = servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		c.Address.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
 	})
 	defer stop()
 	waittest.Right(t, "event of the port", func() string {
-		list, err := running.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+		list, err := running.Clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 			FieldSelector: "involvedObject.name=web,reason=PortOutOfRange",
 		})
 		if err != nil {
@@ -167,7 +168,7 @@ func TestServicesOutOfRange(t *testing.T) {
 		}
 		return ""
 	})
-	list, err := running.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+	list, err := running.Clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 		FieldSelector: "reason=KubernetesDefaultServiceCIDRInconsistent",
 	})
 	if err != nil {

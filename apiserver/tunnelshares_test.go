@@ -16,6 +16,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/apiserver/access"
+	"keelson/apiserver/servertest"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/lib/connlimit"
@@ -25,17 +26,17 @@ import (
 // TestTenantsShareTheTunnel: each kind of request to a kubelet needs a place in the node's tunnel. A tenant without one
 // gets 429, and gives places back; others go on.
 func TestTenantsShareTheTunnel(t *testing.T) {
-	st, ca := newSite(t)
-	running, stop := startOn(t, st, ca, func(c *setup) {
+	st, ca := servertest.NewSite(t)
+	running, stop := servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		c.Parts = func(*access.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.NewCertificates(ca.Pool())},
-				Authorizer:     everybody{},
+				Authorizer:     servertest.Everyone{},
 			}, nil
 		}
 	})
 	t.Cleanup(stop)
-	clientset := running.clients(t)
+	clientset := running.Clients(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	created, err := clientset.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
@@ -46,7 +47,7 @@ func TestTenantsShareTheTunnel(t *testing.T) {
 	if _, err := clientset.CoreV1().Nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	pod := podIn("default", "p")
+	pod := servertest.PodIn("default", "p")
 	pod.Spec.NodeName = "n1"
 	if _, err := clientset.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func TestTenantsShareTheTunnel(t *testing.T) {
 		leave = append(leave, give)
 	}
 	request := func(user, method, path string) error {
-		config := running.as(user, map[bool]string{true: auth.Masters, false: "team"}[user == "admin"])
+		config := running.User(user, map[bool]string{true: auth.Masters, false: "team"}[user == "admin"])
 		c := kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient()
 		return c.Verb(method).RequestURI("/api/v1/" + path).MaxRetries(0).Do(t.Context()).Error()
 	}
@@ -91,21 +92,21 @@ func TestTenantsShareTheTunnel(t *testing.T) {
 }
 
 // openTunnel opens a node's tunnel, which ends each connection at once.
-func openTunnel(t *testing.T, running *running, node string) {
+func openTunnel(t *testing.T, running *servertest.Running, node string) {
 	t.Helper()
 	serveTunnel(t, running, node, func(c net.Conn) { _ = c.Close() })
 }
 
 // serveTunnel opens a node's tunnel and hands its connections to serve.
-func serveTunnel(t *testing.T, running *running, node string, serve func(net.Conn)) {
+func serveTunnel(t *testing.T, running *servertest.Running, node string, serve func(net.Conn)) {
 	t.Helper()
-	conf, err := rest.TLSConfigFor(running.as("system:node:"+node, auth.Nodes))
+	conf, err := rest.TLSConfigFor(running.User("system:node:"+node, auth.Nodes))
 	if err != nil {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{TLSClientConfig: conf}
 	t.Cleanup(transport.CloseIdleConnections)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, running.rest.Host+mux.Path, http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, running.Rest.Host+mux.Path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/apiserver"
+	"keelson/apiserver/servertest"
 	"keelson/lib/waittest"
 	"keelson/pki"
 	"keelson/store"
@@ -27,7 +28,7 @@ import (
 const authenticationMap = "extension-apiserver-authentication"
 
 // withBootstrap adds objects of the kinds that a cluster has.
-func withBootstrap(c *setup) {
+func withBootstrap(c *servertest.Setup) {
 	c.Address.Advertise = "192.0.2.1:6443"
 	c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
 	c.Bootstrap = append(c.Bootstrap,
@@ -52,8 +53,8 @@ func withBootstrap(c *setup) {
 
 // TestUpkeepRestores: deleted or changed objects of the server's own are restored while the server runs.
 func TestUpkeepRestores(t *testing.T) {
-	r := start(t, withBootstrap)
-	cl := r.clients(t)
+	r := servertest.Start(t, withBootstrap)
+	cl := r.Clients(t)
 	ctx := t.Context()
 	merge := func(text string) (types.PatchType, []byte, metav1.PatchOptions) {
 		return types.MergePatchType, []byte(text), metav1.PatchOptions{}
@@ -112,8 +113,8 @@ func TestUpkeepRestores(t *testing.T) {
 
 // TestUpkeepNamespace: the namespace of the node leases is there again after it was deleted.
 func TestUpkeepNamespace(t *testing.T) {
-	r := start(t, nil)
-	cl := r.clients(t)
+	r := servertest.Start(t, nil)
+	cl := r.Clients(t)
 	ctx := t.Context()
 	const lease = corev1.NamespaceNodeLease
 	before, err := cl.CoreV1().Namespaces().Get(ctx, lease, metav1.GetOptions{})
@@ -144,9 +145,9 @@ func TestUpkeepNamespace(t *testing.T) {
 // TestUpkeepAtStart: roles and bindings stay as an administrator left them until the next start, which restores them.
 // Something that the API refuses does not prevent that start. It writes nothing if nothing differs.
 func TestUpkeepAtStart(t *testing.T) {
-	st, ca := newSite(t)
-	r, stop := startOn(t, st, ca, withBootstrap)
-	cl := kubernetes.NewForConfigOrDie(r.rest)
+	st, ca := servertest.NewSite(t)
+	r, stop := servertest.StartOn(t, st, ca, withBootstrap)
+	cl := kubernetes.NewForConfigOrDie(r.Rest)
 	ctx := t.Context()
 	if err := cl.RbacV1().ClusterRoleBindings().Delete(ctx, "reader", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -164,14 +165,14 @@ func TestUpkeepAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	r, stop = startOn(t, st, ca, func(c *setup) {
+	r, stop = servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		withBootstrap(c)
 		c.Bootstrap = append(c.Bootstrap, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "missing",
 			Name:      "refused",
 		}})
 	})
-	cl = kubernetes.NewForConfigOrDie(r.rest)
+	cl = kubernetes.NewForConfigOrDie(r.Rest)
 	role, err := cl.RbacV1().ClusterRoles().Get(ctx, "reader", metav1.GetOptions{})
 	if err != nil || role.Labels["own"] != "yes" || len(role.Rules) != 1 {
 		t.Errorf("role: labels %v, rules %v, %v; want the label, and the one rule that covers all", role.Labels, role.Rules,
@@ -200,7 +201,7 @@ func TestUpkeepAtStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, stop = startOn(t, st, ca, withBootstrap)
+	_, stop = servertest.StartOn(t, st, ca, withBootstrap)
 	stop()
 	page, err := st.List(ctx, store.Range{Prefix: "/"})
 	if err != nil {
@@ -219,14 +220,14 @@ func TestUpkeepAtStart(t *testing.T) {
 // TestUpkeepOfConfigMap: what is no authority and no list in the ConfigMap for extension servers is repaired, and an
 // authority whose key was replaced is removed.
 func TestUpkeepOfConfigMap(t *testing.T) {
-	st, ca := newSite(t)
+	st, ca := servertest.NewSite(t)
 	own := string(ca.CertPEM())
 	retired, err := pki.Open("", "retired")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cert, _ := retired.Signer()
-	r, stop := startOn(t, st, ca, func(c *setup) {
+	r, stop := servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		withBootstrap(c)
 		for _, o := range c.Bootstrap {
 			if m, ok := o.(*corev1.ConfigMap); ok {
@@ -238,7 +239,7 @@ func TestUpkeepOfConfigMap(t *testing.T) {
 		}
 	})
 	defer stop()
-	maps := kubernetes.NewForConfigOrDie(r.rest).CoreV1().ConfigMaps("kube-system")
+	maps := kubernetes.NewForConfigOrDie(r.Rest).CoreV1().ConfigMaps("kube-system")
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{
 		"client-ca-file":              "x\n" + string(retired.CertPEM()),
 		"requestheader-allowed-names": `["other"]`,

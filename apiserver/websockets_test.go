@@ -17,6 +17,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/apiserver/access"
+	"keelson/apiserver/servertest"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/pki"
@@ -25,32 +26,32 @@ import (
 // TestWebsocketsReachKubelets: the websockets of exec, attach and portforward go as they are to a kubelet that declares
 // the feature, and as SPDY to another one.
 func TestWebsocketsReachKubelets(t *testing.T) {
-	st, ca := newSite(t)
-	running, stop := startOn(t, st, ca, func(c *setup) {
+	st, ca := servertest.NewSite(t)
+	running, stop := servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		c.Kubelet = func() *tls.Config { return &tls.Config{RootCAs: ca.Pool()} }
 		c.Parts = func(*access.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.NewCertificates(ca.Pool())},
-				Authorizer:     everybody{},
+				Authorizer:     servertest.Everyone{},
 			}, nil
 		}
 	})
 	t.Cleanup(stop)
 	for name, features := range map[string][]string{"new": {"ExtendWebSocketsToKubelet"}, "old": nil} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		created, err := running.clients(t).CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+		created, err := running.Clients(t).CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		created.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 		created.Status.DeclaredFeatures = features
-		if _, err := running.clients(t).CoreV1().Nodes().UpdateStatus(t.Context(), created,
+		if _, err := running.Clients(t).CoreV1().Nodes().UpdateStatus(t.Context(), created,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		pod := podIn("default", name)
+		pod := servertest.PodIn("default", name)
 		pod.Spec.NodeName = name
-		if _, err := running.clients(t).CoreV1().Pods("default").Create(t.Context(), pod,
+		if _, err := running.Clients(t).CoreV1().Pods("default").Create(t.Context(), pod,
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,7 @@ func TestWebsocketsReachKubelets(t *testing.T) {
 }
 
 // fakeKubelet answers the connections of a node's tunnel with an error, and returns the protocols that it is asked for.
-func fakeKubelet(t *testing.T, running *running, ca *pki.Authority, node string) <-chan string {
+func fakeKubelet(t *testing.T, running *servertest.Running, ca *pki.Authority, node string) <-chan string {
 	t.Helper()
 	own, err := ca.Server("kubelet-"+node, pki.Subject{
 		Name: "system:node:" + node,
@@ -115,19 +116,21 @@ func (l tunnelListener) Accept() (net.Conn, error) {
 	}
 	return nil, net.ErrClosed
 }
-func (l tunnelListener) Close() error   { return nil }
+
+func (l tunnelListener) Close() error { return nil }
+
 func (l tunnelListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // connect opens a websocket and reads it to its end. It returns the answer.
-func connect(t *testing.T, running *running, path, protocol string) string {
+func connect(t *testing.T, running *servertest.Running, path, protocol string) string {
 	t.Helper()
-	conf, err := rest.TLSConfigFor(running.rest)
+	conf, err := rest.TLSConfigFor(running.Rest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conf.NextProtos = nil
 	d := websocket.Dialer{TLSClientConfig: conf, Subprotocols: []string{protocol}}
-	conn, resp, err := d.DialContext(t.Context(), strings.Replace(running.rest.Host, "http", "ws", 1)+path, nil)
+	conn, resp, err := d.DialContext(t.Context(), strings.Replace(running.Rest.Host, "http", "ws", 1)+path, nil)
 	if resp == nil {
 		t.Fatal(err)
 	}
