@@ -19,10 +19,10 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/access"
-	"keelson/apiserver/handlers"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/servicealloc"
+	"keelson/apiserver/writes"
 	"keelson/store"
 )
 
@@ -37,7 +37,7 @@ var (
 // newAllocator creates the allocator of cluster IPs and node ports. It knows the existing Services and IPAddresses by
 // serviceAddresses.handlers. record is the record of node ports; nil: no other server allocates any.
 func newAllocator(
-	config *Config, own *handlers.Own, record objects.Storage,
+	config *Config, own *writes.Own, record objects.Storage,
 ) (*servicealloc.Allocator, error) {
 	ports := config.NodePorts
 	if ports == (servicealloc.PortRange{}) {
@@ -123,7 +123,7 @@ func serviceEvent(problem servicealloc.Problem) *eventsv1.Event {
 
 // ipAddressClient creates and deletes the IPAddress objects of Services.
 type ipAddressClient struct {
-	own    *handlers.Own
+	own    *writes.Own
 	reader *access.Reader
 }
 

@@ -18,8 +18,8 @@ import (
 
 	"keelson/api/invalid"
 	"keelson/apiserver/access"
-	"keelson/apiserver/handlers"
 	"keelson/apiserver/pipeline"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 )
 
@@ -31,10 +31,10 @@ type deviceGuard struct {
 }
 
 // before returns guards in which the device guard comes first for the resources that have devices.
-func (d deviceGuard) before(guards map[schema.GroupResource]handlers.Guard) map[schema.GroupResource]handlers.Guard {
+func (d deviceGuard) before(guards map[schema.GroupResource]writes.Guard) map[schema.GroupResource]writes.Guard {
 	out := maps.Clone(guards)
 	if out == nil {
-		out = map[schema.GroupResource]handlers.Guard{}
+		out = map[schema.GroupResource]writes.Guard{}
 	}
 	for _, resource := range []string{"resourceclaims", "resourceclaimtemplates"} {
 		gr := schema.GroupResource{Group: resourcev1.GroupName, Resource: resource}

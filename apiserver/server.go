@@ -41,6 +41,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/servicealloc"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/event"
 	"keelson/lib/connlimit"
@@ -122,7 +123,7 @@ type Parts struct {
 	// Extra are further paths, like Config.Extra.
 	Extra map[string]http.Handler
 	// Guards check writes of a resource by their user, in addition to admission (RBAC's privilege escalation).
-	Guards map[schema.GroupResource]handlers.Guard
+	Guards map[schema.GroupResource]writes.Guard
 }
 
 // EventHandler receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
@@ -140,7 +141,7 @@ type Server struct {
 	config           Config
 	log              *slog.Logger
 	data             *Data
-	own              *handlers.Own
+	own              *writes.Own
 	handler          *handlers.Handler
 	addresses        *servicealloc.Allocator
 	definitions      *crd.Definitions
@@ -176,21 +177,27 @@ func New(config Config) (*Server, error) {
 	stopping := make(chan struct{})
 	metrics := pipeline.NewMetrics()
 
-	// The handlers. The allocator writes addresses and events, which need no allocator.
-	handled := config.handled(metrics, stopping)
+	// The writes. The allocator writes addresses and events, which need no allocator.
+	written := writes.Config{
+		Served:     data.Served,
+		Admission:  config.Parts.Admission,
+		Authorizer: config.Parts.Authorizer,
+		Guards:     deviceGuard{data.Reader, config.Parts.Authorizer}.before(config.Parts.Guards),
+	}
 	var record objects.Storage
 	if config.SharedStore {
 		record = data.cache.Resource(resources.RangeAllocations)
 	}
-	allocator, err := newAllocator(&config, handlers.NewOwn(handled), record)
+	allocator, err := newAllocator(&config, writes.New(written).Own, record)
 	if err != nil {
 		return nil, err
 	}
-	handled.Allocators = map[schema.GroupResource]handlers.Allocator{
+	written.Allocators = map[schema.GroupResource]writes.Allocator{
 		servicesGVR.GroupResource(): serviceAddresses{allocator},
 	}
-	own := handlers.NewOwn(handled)
-	handler := handlers.New(handled, own)
+	writer := writes.New(written)
+	own := writer.Own
+	handler := handlers.New(config.handled(metrics, stopping), writer)
 
 	// What follows the objects.
 	catalog := newCatalog(data.Served, config.Version, config.Address.HostPort())
@@ -252,13 +259,11 @@ func New(config Config) (*Server, error) {
 	return server, nil
 }
 
-// handled is the configuration of handlers without allocators.
+// handled is the configuration of the handlers.
 func (c *Config) handled(metrics *pipeline.Metrics, stopping <-chan struct{}) handlers.Config {
 	parts := &c.Parts
 	return handlers.Config{
 		Served:            c.Data.Served,
-		Admission:         parts.Admission,
-		Guards:            deviceGuard{c.Data.Reader, parts.Authorizer}.before(parts.Guards),
 		Tokens:            parts.Tokens,
 		Authorizer:        parts.Authorizer,
 		Rules:             parts.Rules,
@@ -335,7 +340,7 @@ func definitionHandlers(definitions *crd.Definitions) []EventHandler {
 var apiServicesGVR = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 
 // newServices makes the aggregation layer.
-func newServices(config *Config, own *handlers.Own, catalog *catalog) *aggregate.Services {
+func newServices(config *Config, own *writes.Own, catalog *catalog) *aggregate.Services {
 	data := config.Data
 	row := data.Served.BuiltIn(apiServicesGVR)
 	return aggregate.New(aggregate.Config{

@@ -20,6 +20,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 )
 
 var (
@@ -29,8 +30,8 @@ var (
 
 // bindings serves pods/binding and bindings.
 type bindings struct {
-	finder    *finder
-	admission admitter
+	served    *resources.Served
+	admission writes.Admitter
 }
 
 // create serves pods/binding, and bindings, where the name of the object is the pod's.
@@ -50,7 +51,7 @@ func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", body))
 	}
-	if err := matchNamespace(binding, rq.Namespace); err != nil {
+	if err := writes.MatchNamespace(binding, rq.Namespace); err != nil {
 		return err
 	}
 	if rq.Name == "" { // POST to bindings
@@ -74,12 +75,12 @@ func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 func (b *bindings) bind(
 	ctx context.Context, rq *pipeline.Request, binding *corev1.Binding, opts *metav1.CreateOptions,
 ) error {
-	pods := b.finder.BuiltIn(podsGVR)
-	ar := admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
+	pods := b.served.BuiltIn(podsGVR)
+	ar := writes.AdmissionRequest(rq, pods, admission.Create, binding, nil, opts, writes.IsDryRun(opts.DryRun))
 	ar.Kind = bindingGVK
 	ar.Resource = rq.GVR()
 	ar.Spec = nil
-	if err := b.admission.mutate(ctx, rq, ar, pods, nil); err != nil {
+	if err := b.admission.Mutate(ctx, rq, ar, pods, nil); err != nil {
 		return err
 	}
 	step := func(_ context.Context, current kind.Object) (kind.Object, error) {
@@ -90,8 +91,8 @@ func (b *bindings) bind(
 		if binding.ResourceVersion != "" {
 			want.ResourceVersion = &binding.ResourceVersion
 		}
-		if !meetsPreconditions(current, &want) {
-			return nil, checkPreconditions(change{res: pods, dry: isDryRun(opts.DryRun)}, current, &want)
+		if err := writes.CheckPreconditions(pods, ar.DryRun, current, &want); err != nil {
+			return nil, err
 		}
 		shared, ok := current.(*corev1.Pod)
 		if !ok {
@@ -103,7 +104,7 @@ func (b *bindings) bind(
 		}
 		return pod, nil // a binding has no managed fields
 	}
-	return b.admission.do(ctx, rq, ar, func() error {
+	return b.admission.Do(ctx, rq, ar, func() error {
 		if !ar.DryRun {
 			return updateBound(ctx, rq, pods, step)
 		}
@@ -120,13 +121,13 @@ func updateBound(
 	ctx context.Context, rq *pipeline.Request, pods *resources.Resource,
 	step func(context.Context, kind.Object) (kind.Object, error),
 ) error {
-	e, _, receipt, err := pods.Storage.Update(withReserve(ctx, rq, pods, "binding"), rq.Namespace, rq.Name, false,
-		objects.Replace(step))
+	ctx = writes.WithReserve(ctx, rq, pods, "binding")
+	e, _, receipt, err := pods.Storage.Update(ctx, rq.Namespace, rq.Name, false, objects.Replace(step))
 	if err != nil {
 		return err
 	}
-	recordReceipt(rq, receipt)
-	recordSubject(rq, pods, e.Object)
+	writes.RecordReceipt(rq, receipt)
+	writes.RecordSubject(rq, pods, e.Object)
 	return nil
 }
 

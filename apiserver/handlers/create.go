@@ -7,13 +7,14 @@ import (
 
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 )
 
-// writes serves the verbs that write objects: create, update, patch, delete and deletecollection.
-type writes struct{ writer *writer }
+// writeVerbs serves the verbs that write objects: create, update, patch, delete and deletecollection.
+type writeVerbs struct{ writer *writes.Writer }
 
 // create stores a new object.
-func (v *writes) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
+func (v *writeVerbs) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -26,16 +27,16 @@ func (v *writes) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+	if err := writes.MatchNamespace(obj, writes.Namespace(rq, res)); err != nil {
 		return err
 	}
-	c := creation{
-		res:  res,
-		obj:  obj,
-		opts: opts,
-		dry:  isDryRun(opts.DryRun),
+	c := writes.Creation{
+		Res:  res,
+		Obj:  obj,
+		Opts: opts,
+		Dry:  writes.IsDryRun(opts.DryRun),
 	}
-	e, err := v.writer.create(r.Context(), rq, c, manager(r, opts.FieldManager))
+	e, err := v.writer.Create(r.Context(), rq, c, manager(r, opts.FieldManager))
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,12 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 )
 
 // delete removes an object, or marks it as deleted until its grace period is over and its finalizers are removed.
-func (v *writes) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
+func (v *writeVerbs) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -35,7 +36,7 @@ func (v *writes) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return v.deleteCorrupt(w, r, rq, res, opts)
 	}
 	warnOfOrphans(rq, res, opts)
-	entry, removed, err := v.writer.remove(r.Context(), rq, res, rq.Name, opts)
+	entry, removed, err := v.writer.Remove(r.Context(), rq, res, rq.Name, opts)
 	if err != nil {
 		return err
 	}
@@ -60,23 +61,24 @@ func (v *writes) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 
 // deleteCorrupt removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a
 // conflict.
-func (v *writes) deleteCorrupt(
+func (v *writeVerbs) deleteCorrupt(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource, opts *metav1.DeleteOptions,
 ) error {
 	const verb = "unsafe-delete-ignore-read-errors"
-	if v.writer.authorizer != nil {
+	if v.writer.Authorizer != nil {
 		a := pipeline.Attributes(rq)
 		a.Verb = verb
-		if d, err := v.writer.authorizer.Authorize(r.Context(), a); err != nil || d.Verdict != auth.Allow {
+		if d, err := v.writer.Authorizer.Authorize(r.Context(), a); err != nil || d.Verdict != auth.Allow {
 			return apierrors.NewForbidden(res.GroupResource(), rq.Name,
 				fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
 		}
 	}
-	receipt, err := res.Storage.DeleteCorrupt(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
+	dry := writes.IsDryRun(opts.DryRun)
+	receipt, err := res.Storage.DeleteCorrupt(r.Context(), writes.Namespace(rq, res), rq.Name, dry)
 	if err != nil {
 		return err
 	}
-	recordReceipt(rq, receipt)
+	writes.RecordReceipt(rq, receipt)
 	return writeStatus(w, r, http.StatusOK, &metav1.Status{
 		Status:  metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{Name: rq.Name, Group: res.Group, Kind: res.Resource},

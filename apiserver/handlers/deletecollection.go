@@ -17,7 +17,7 @@ import (
 const deleteWorkers = 16
 
 // deleteCollection deletes the objects that a list with the same options returns, and responds with that list.
-func (v *writes) deleteCollection(
+func (v *writeVerbs) deleteCollection(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	shape, err := negotiateList(r, res)
@@ -48,7 +48,7 @@ func (v *writes) deleteCollection(
 	for i, e := range page.Items {
 		parts[i] = rq.Part() // deletions run in parallel
 		group.Go(func() error {
-			out, _, err := v.writer.remove(r.Context(), parts[i], res, e.Object.GetName(), opts)
+			out, _, err := v.writer.Remove(r.Context(), parts[i], res, e.Object.GetName(), opts)
 			if err == nil {
 				page.Items[i] = out
 			}

@@ -29,6 +29,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 	"keelson/store"
 )
 
@@ -42,8 +43,8 @@ const maxDisruptedPods = 2000
 
 // evictions serves pods/eviction.
 type evictions struct {
-	finder *finder
-	writer *writer
+	served *resources.Served
+	writer *writes.Writer
 }
 
 // create serves pods/eviction: it deletes the pod if its PodDisruptionBudget allows that.
@@ -59,7 +60,7 @@ func (e *evictions) create(w http.ResponseWriter, r *http.Request, rq *pipeline.
 	if err != nil {
 		return err
 	}
-	if err := matchNamespace(ev, rq.Namespace); err != nil {
+	if err := writes.MatchNamespace(ev, rq.Namespace); err != nil {
 		return err
 	}
 	if ev.Name != rq.Name {
@@ -69,15 +70,15 @@ func (e *evictions) create(w http.ResponseWriter, r *http.Request, rq *pipeline.
 	if err != nil {
 		return err
 	}
-	ar := admissionRequest(rq, res, admission.Create, ev, nil, opts, isDryRun(opts.DryRun))
+	ar := writes.AdmissionRequest(rq, res, admission.Create, ev, nil, opts, writes.IsDryRun(opts.DryRun))
 	ar.Kind = evictionGVK
 	ar.Subresource = "eviction"
 	ar.Spec = nil
-	if err := e.writer.admission.mutate(r.Context(), rq, ar, res, nil); err != nil {
+	if err := e.writer.Admission.Mutate(r.Context(), rq, ar, res, nil); err != nil {
 		return err
 	}
 	var failure *metav1.Status
-	err = e.writer.admission.do(r.Context(), rq, ar, func() (err error) {
+	err = e.writer.Admission.Do(r.Context(), rq, ar, func() (err error) {
 		failure, err = e.evict(r.Context(), rq, res, del)
 		return err
 	})
@@ -155,7 +156,7 @@ func (e *evictions) evict(
 	const tries = 20
 	bound := opts.Preconditions != nil && opts.Preconditions.ResourceVersion != nil
 	for try := 1; ; try++ {
-		pod, err := e.finder.pod(ctx, rq.Namespace, rq.Name)
+		pod, err := e.served.Pod(ctx, rq.Namespace, rq.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +165,7 @@ func (e *evictions) evict(
 		pinned := !ended
 		budget := ""
 		if !free {
-			if budget, pinned, failure, err = e.checkAndDecrement(ctx, pod, isDryRun(opts.DryRun)); err != nil ||
+			if budget, pinned, failure, err = e.checkAndDecrement(ctx, pod, writes.IsDryRun(opts.DryRun)); err != nil ||
 				failure != nil {
 				return failure, err
 			}
@@ -194,12 +195,12 @@ func (e *evictions) evict(
 func (e *evictions) remove(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, opts *metav1.DeleteOptions,
 ) error {
-	if !isDryRun(opts.DryRun) {
+	if !writes.IsDryRun(opts.DryRun) {
 		full := store.UseReserve(ctx, store.FullReserve)
 		entry, _, _, err := res.Storage.Update(full, rq.Namespace, rq.Name, false, objects.Replace(func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
-			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
+			if err := writes.Preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
 				return nil, err
 			}
 			shared, ok := current.(*corev1.Pod)
@@ -221,7 +222,7 @@ func (e *evictions) remove(
 		return err
 	}
 	// Admission has handled the eviction, so it is not called for the deletion.
-	_, _, err := e.writer.removeChecked(ctx, rq, res, rq.Name, opts,
+	_, _, err := e.writer.RemoveChecked(ctx, rq, res, rq.Name, opts,
 		func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
 	return err
 }
@@ -231,7 +232,7 @@ func (e *evictions) remove(
 func (e *evictions) checkAndDecrement(
 	ctx context.Context, pod *corev1.Pod, dry bool,
 ) (name string, unhealthy bool, failure *metav1.Status, err error) {
-	budgets := e.finder.BuiltIn(budgetsGVR)
+	budgets := e.served.BuiltIn(budgetsGVR)
 	page, err := budgets.Storage.List(ctx, objects.ListQuery{
 		Namespace: pod.Namespace,
 		Labels:    labels.Everything(),

@@ -9,6 +9,7 @@ import (
 
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 )
 
 // get responds with one object, or with a subresource that is part of it.
@@ -24,7 +25,7 @@ func get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *reso
 	if err != nil {
 		return err
 	}
-	e, err := res.Storage.Get(r.Context(), namespace(rq, res), rq.Name, opts.ResourceVersion)
+	e, err := res.Storage.Get(r.Context(), writes.Namespace(rq, res), rq.Name, opts.ResourceVersion)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package handlers
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -13,35 +12,28 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/api/kind"
-	"keelson/apiserver/admission"
+	"keelson/apiserver/connect"
 	"keelson/apiserver/kubelets"
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/event"
 )
 
 // verb serves one verb on objects, a subresource, or a kind without storage.
-type verb func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error
+type verb = func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error
 
 // Config holds the dependencies of the handlers.
 type Config struct {
-	Served    *resources.Served
-	Admission *admission.Chain
+	Served *resources.Served
 	// Tokens issues service-account tokens; nil: none are issued. Authorizer answers access reviews; Rules may be nil.
 	Tokens     Tokens
 	Authorizer auth.Authorizer
 	Rules      Rules
-	// Guards check writes of a resource by their user, in addition to admission.
-	Guards map[schema.GroupResource]Guard
-	// Allocators assign what the server allocates to the objects of a resource.
-	Allocators map[schema.GroupResource]Allocator
 	// Kubelets are called for logs and streams. Outbound connects to pods and services.
 	Kubelets *kubelets.Kubelets
 	Outbound *outbound.Egress
@@ -56,54 +48,40 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Guard checks a new or changed object depending on the request's writer and verb, after mutating admission and before
-// validation; old is nil for a create. It modifies nothing.
-type Guard func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
-
-// Allocator allocates what the server assigns to objects (cluster IPs).
-type Allocator interface {
-	// Begin allocates for a new or changed object, after mutating admission and before validation. settle is called
-	// once, with whether the object was stored.
-	Begin(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
-	// AfterDelete releases what a deleted object had.
-	AfterDelete(ctx context.Context, obj kind.Object)
-}
-
 // Handler routes resource requests to the verbs.
 type Handler struct {
-	finder *finder
+	served *resources.Served
 	// verbs on objects and collections, and on the parts of objects that are subresources; scales has those of Scales.
 	verbs  map[string]verb
 	scales map[string]verb
 	// subresources by "group/resource/subresource", or "group/resource" for a kind without storage.
 	subresources map[string]verb
-	pods         *http.Transport
+	connections  *connect.Connections
 	metrics      *pipeline.Metrics
 	log          *slog.Logger
 }
 
-// New returns the handler of config's resources, which writes as own does.
-func New(config Config, own *Own) *Handler {
+// New returns the handler of config's resources, which writes by writer.
+func New(config Config, writer *writes.Writer) *Handler {
 	log := config.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	kubelets := nodes{config.Kubelets}
-	proxies := newProxies(own.finder, own.writer.admission, kubelets, config.Outbound)
+	connections := connect.New(config.Served, writer.Admission, config.Authorizer, config.Kubelets, config.Outbound)
 	return &Handler{
-		finder:       own.finder,
-		verbs:        verbs(config, own.writer),
-		scales:       scales{own.writer}.verbs(),
-		subresources: subresources(config, own, kubelets, proxies),
-		pods:         proxies.pods,
+		served:       config.Served,
+		verbs:        verbs(config, writer),
+		scales:       scales{writer}.verbs(),
+		subresources: subresources(config, writer, connections),
+		connections:  connections,
 		metrics:      config.Metrics,
 		log:          log,
 	}
 }
 
 // verbs are the verbs on objects and collections.
-func verbs(config Config, writer *writer) map[string]verb {
-	writes := &writes{writer: writer}
+func verbs(config Config, writer *writes.Writer) map[string]verb {
+	writes := writeVerbs{writer}
 	watches := &watches{
 		stopping:     config.Stopping,
 		metrics:      config.Metrics,
@@ -123,31 +101,21 @@ func verbs(config Config, writer *writer) map[string]verb {
 }
 
 // subresources are the subresources that are no part of the object, and the kinds without storage.
-func subresources(
-	config Config, own *Own, kubelets nodes, proxies *proxies,
-) map[string]verb {
-	finder := own.finder
-	writer := own.writer
+func subresources(config Config, writer *writes.Writer, connections *connect.Connections) map[string]verb {
 	all := reviews(config.Tokens, config.Authorizer, config.Rules)
-	bindings := &bindings{finder: finder, admission: writer.admission}
+	bindings := &bindings{served: config.Served, admission: writer.Admission}
 	all["/bindings"] = bindings.create
 	all["/pods/binding"] = bindings.create
-	all["/pods/eviction"] = (&evictions{finder: finder, writer: writer}).create
+	all["/pods/eviction"] = (&evictions{served: config.Served, writer: writer}).create
 	if config.Tokens != nil {
-		all["/serviceaccounts/token"] = newTokenRequests(finder, writer.admission, config.Tokens).create
+		all["/serviceaccounts/token"] = newTokenRequests(config.Served, writer.Admission, config.Tokens).create
 	}
-	connections := &connections{
-		finder:     finder,
-		admission:  writer.admission,
-		authorizer: config.Authorizer,
-		kubelets:   kubelets,
-	}
-	maps.Copy(all, connections.subresources(proxies))
+	maps.Copy(all, connections.Subresources())
 	return all
 }
 
 // CloseIdle closes idle connections to pods.
-func (h *Handler) CloseIdle() { h.pods.CloseIdleConnections() }
+func (h *Handler) CloseIdle() { h.connections.CloseIdle() }
 
 // ServeHTTP handles a resource request from the pipeline.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -169,9 +137,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		http.NotFound(w, r)
 		return nil
 	}
-	res := h.finder.Find(rq.GVR())
+	res := h.served.Find(rq.GVR())
 	if res == nil || !matchesScope(rq, res) {
-		if !h.finder.hasGroup(rq.Group) { // for custom resources Kubernetes has another message
+		if !h.served.HasGroup(rq.Group) { // for custom resources Kubernetes has another message
 			http.NotFound(w, r)
 			return nil
 		}

@@ -26,6 +26,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 )
 
 // fromQuery decodes opts from the query with a generated conversion of metav1.
@@ -99,8 +100,6 @@ func manager(r *http.Request, requested string) string {
 	return strings.ToValidUTF8(clean, "")
 }
 
-func isDryRun(dryRun []string) bool { return len(dryRun) > 0 }
-
 // rejectExport rejects the removed parameter export.
 func rejectExport(r *http.Request) error {
 	if !strings.Contains(r.URL.RawQuery, "export=") {
@@ -138,7 +137,7 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 // query converts list options to a query of storage.
 func query(rq *pipeline.Request, res *resources.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
-		Namespace:         namespace(rq, res),
+		Namespace:         writes.Namespace(rq, res),
 		Labels:            labels.Everything(),
 		Fields:            fields.Everything(),
 		ResourceVersion:   opts.ResourceVersion,

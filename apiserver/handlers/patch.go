@@ -22,6 +22,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 	"keelson/lib/quantity"
 )
 
@@ -71,7 +72,7 @@ func (p *patchRequest) validate() error {
 }
 
 // patch changes an object, or its subresource, by a patch of any type.
-func (v *writes) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
+func (v *writeVerbs) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -81,25 +82,25 @@ func (v *writes) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 		return err
 	}
 	auditPatch(rq, patchRequest.body)
-	c := change{
-		res:  res,
-		sub:  rq.Subresource,
-		opts: patchRequest.opts,
-		dry:  isDryRun(patchRequest.opts.DryRun),
+	c := writes.Change{
+		Res:  res,
+		Sub:  rq.Subresource,
+		Opts: patchRequest.opts,
+		Dry:  writes.IsDryRun(patchRequest.opts.DryRun),
 	}
 	if patchRequest.kind == patch.Apply {
-		c.createMissing = rq.Subresource == ""
-		c.applied = true
-		c.make, err = prepareApply(rq, res, patchRequest)
+		c.CreateMissing = rq.Subresource == ""
+		c.Applied = true
+		c.Make, err = prepareApply(rq, res, patchRequest)
 	} else {
-		c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
+		c.Make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			return patched(ctx, rq, res, patchRequest, current)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	e, created, err := v.writer.change(r.Context(), rq, c)
+	e, created, err := v.writer.Change(r.Context(), rq, c)
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func patched(
 	begin = time.Now()
 	res.Default(obj)
 	rq.Mark.Default = time.Since(begin)
-	if err := inTurn(ctx, rq, func() error {
+	if err := writes.InTurn(ctx, rq, func() error {
 		return res.FieldManagers[rq.Subresource].Update(current, obj, p.owner)
 	}); err != nil {
 		return nil, err
@@ -133,10 +134,10 @@ func patched(
 
 // checkSameObject rejects a change of name or namespace.
 func checkSameObject(rq *pipeline.Request, res *resources.Resource, obj metav1.Object) error {
-	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+	if err := writes.MatchNamespace(obj, writes.Namespace(rq, res)); err != nil {
 		return err
 	}
-	return matchName(obj, rq.Name, namespace(rq, res))
+	return writes.MatchName(obj, rq.Name, writes.Namespace(rq, res))
 }
 
 // applyPatch applies a patch and handles unknown fields according to fieldValidation.
@@ -182,7 +183,7 @@ func prepareApply(rq *pipeline.Request, res *resources.Resource, p *patchRequest
 			live.GetObjectKind().SetGroupVersionKind(res.GVK())
 		}
 		var obj kind.Object
-		if err := inTurn(ctx, rq, func() (err error) {
+		if err := writes.InTurn(ctx, rq, func() (err error) {
 			obj, err = res.FieldManagers[rq.Subresource].Apply(live, want.DeepCopy(), p.owner, force)
 			return err
 		}); err != nil {

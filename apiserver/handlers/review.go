@@ -20,6 +20,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/auth/authz"
 )
@@ -44,8 +45,8 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 		if !ok {
 			return apierrors.NewBadRequest(fmt.Sprintf("not a %s: %T", res.GVK().Kind, obj))
 		}
-		wipeSystemFields(obj)
-		if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+		writes.WipeSystemFields(obj)
+		if err := writes.MatchNamespace(obj, writes.Namespace(rq, res)); err != nil {
 			return err
 		}
 		if err := res.FieldManagers[""].Update(nil, obj, manager(r, opts.FieldManager)); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,49 +18,18 @@ import (
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/patch"
-	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 )
 
-var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-
-// scaleKind describes Scale for patches and managed fields.
-var scaleKind = kind.Spec[*autoscalingv1.Scale]{
-	Names: kind.Names{
-		Group:      scaleGVK.Group,
-		Version:    scaleGVK.Version,
-		Kind:       scaleGVK.Kind,
-		Resource:   "scale",
-		Namespaced: true,
-	},
-	New: func() *autoscalingv1.Scale { return &autoscalingv1.Scale{} },
-	Columns: []metav1.TableColumnDefinition{
-		kind.NameColumn,
-		{
-			Name:        "Desired",
-			Type:        "integer",
-			Description: "replicas is the desired number of instances for the scaled object.",
-		},
-		{
-			Name:        "Available",
-			Type:        "integer",
-			Description: "replicas is the actual number of observed instances of the scaled object.",
-		},
-		kind.AgeColumn,
-	},
-	Row: func(s *autoscalingv1.Scale) []any {
-		return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), kind.Age(s.CreationTimestamp)}
-	},
-}.Erase()
-
 // scaleResource is the resource used to encode and decode Scales.
-var scaleResource = resources.New(resources.Row{Kind: scaleKind}, nil)
+var scaleResource = resources.New(resources.Row{Kind: writes.ScaleKind}, nil)
 
 // scales serves the subresource scale of all kinds that have it.
-type scales struct{ writer *writer }
+type scales struct{ writer *writes.Writer }
 
 func (s scales) verbs() map[string]verb {
 	return map[string]verb{
@@ -80,11 +48,11 @@ func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) 
 }
 
 // scaleFields is the field manager of Scales of all kinds.
-var scaleFields = apply.New(scaleKind, "scale")
+var scaleFields = apply.New(writes.ScaleKind, "scale")
 
 // getScale responds with the Scale of an object.
 func getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
-	e, err := res.Storage.Get(r.Context(), namespace(rq, res), rq.Name, "")
+	e, err := res.Storage.Get(r.Context(), writes.Namespace(rq, res), rq.Name, "")
 	if err != nil {
 		return err
 	}
@@ -93,25 +61,7 @@ func getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res 
 			return err
 		}
 	}
-	return writeScale(w, r, scaleOf(res, e.Object))
-}
-
-// scaleOf converts an object to its Scale.
-func scaleOf(res *resources.Resource, obj kind.Object) *autoscalingv1.Scale {
-	spec, status, selector := res.Scale.Get(obj)
-	scale := &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:              obj.GetName(),
-			Namespace:         obj.GetNamespace(),
-			UID:               obj.GetUID(),
-			ResourceVersion:   obj.GetResourceVersion(),
-			CreationTimestamp: obj.GetCreationTimestamp(),
-		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: spec},
-		Status: autoscalingv1.ScaleStatus{Replicas: status, Selector: selector},
-	}
-	scale.SetGroupVersionKind(scaleGVK)
-	return scale
+	return writeScale(w, r, writes.ScaleOf(res, e.Object))
 }
 
 // update replaces the replica count.
@@ -122,7 +72,7 @@ func (s scales) update(
 	if err != nil {
 		return err
 	}
-	body, err := decodeAs(r, rq, scaleGVK, &autoscalingv1.Scale{}, opts.FieldValidation)
+	body, err := decodeAs(r, rq, writes.ScaleGVK, &autoscalingv1.Scale{}, opts.FieldValidation)
 	if err != nil {
 		return err
 	}
@@ -130,20 +80,20 @@ func (s scales) update(
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("expected a Scale, got a %T", body))
 	}
-	if err := matchNamespace(wanted, rq.Namespace); err != nil {
+	if err := writes.MatchNamespace(wanted, rq.Namespace); err != nil {
 		return err
 	}
-	if err := matchName(wanted, rq.Name, rq.Namespace); err != nil {
+	if err := writes.MatchName(wanted, rq.Name, rq.Namespace); err != nil {
 		return err
 	}
 	owner := manager(r, opts.FieldManager)
-	c := change{
-		res:  res,
-		sub:  "scale",
-		opts: opts,
-		dry:  isDryRun(opts.DryRun),
+	c := writes.Change{
+		Res:  res,
+		Sub:  "scale",
+		Opts: opts,
+		Dry:  writes.IsDryRun(opts.DryRun),
 	}
-	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
+	c.Make = func(_ context.Context, current kind.Object) (kind.Object, error) {
 		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			next := wanted.DeepCopy()
 			return next, fields.Update(old, next, owner)
@@ -160,14 +110,14 @@ func (s scales) patch(
 	if err != nil {
 		return err
 	}
-	c := change{
-		res:     res,
-		sub:     "scale",
-		opts:    patchRequest.opts,
-		dry:     isDryRun(patchRequest.opts.DryRun),
-		applied: patchRequest.kind == patch.Apply,
+	c := writes.Change{
+		Res:     res,
+		Sub:     "scale",
+		Opts:    patchRequest.opts,
+		Dry:     writes.IsDryRun(patchRequest.opts.DryRun),
+		Applied: patchRequest.kind == patch.Apply,
 	}
-	c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
+	c.Make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			if patchRequest.kind == patch.Apply {
 				want, err := wire.DecodeApply(patchRequest.body, wire.Validation(patchRequest.opts.FieldValidation),
@@ -178,11 +128,11 @@ func (s scales) patch(
 				return fields.Apply(old, want, patchRequest.owner, patchRequest.opts.Force != nil &&
 					*patchRequest.opts.Force)
 			}
-			obj, err := applyPatch(ctx, rq, scaleKind, patchRequest, old)
+			obj, err := applyPatch(ctx, rq, writes.ScaleKind, patchRequest, old)
 			if err != nil {
 				return nil, err
 			}
-			if err := matchName(obj, rq.Name, rq.Namespace); err != nil {
+			if err := writes.MatchName(obj, rq.Name, rq.Namespace); err != nil {
 				return nil, err
 			}
 			if obj.GetUID() != old.UID {
@@ -198,12 +148,12 @@ func (s scales) patch(
 	return s.respond(w, r, rq, c)
 }
 
-func (s scales) respond(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, c change) error {
-	e, _, err := s.writer.change(r.Context(), rq, c)
+func (s scales) respond(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, c writes.Change) error {
+	e, _, err := s.writer.Change(r.Context(), rq, c)
 	if err != nil {
 		return err
 	}
-	return writeScale(w, r, scaleOf(c.res, e.Object))
+	return writeScale(w, r, writes.ScaleOf(c.Res, e.Object))
 }
 
 // withReplicas returns current with the new replica count. Managed fields are computed on the Scale and mapped back.
@@ -211,7 +161,7 @@ func withReplicas(
 	res *resources.Resource, current kind.Object, to func(*apply.Manager, *autoscalingv1.Scale) (kind.Object, error),
 ) (kind.Object, error) {
 	owners := managedfields.NewScaleHandler(current.GetManagedFields(), res.GVK().GroupVersion(), scalePaths(res))
-	old := scaleOf(res, current)
+	old := writes.ScaleOf(res, current)
 	entries, err := owners.ToSubresource()
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("field owners of scale: %w", err))
@@ -226,7 +176,7 @@ func withReplicas(
 		return nil, apierrors.NewInternalError(fmt.Errorf("scale is a %T", out))
 	}
 	if wanted.Spec.Replicas < 0 {
-		return nil, invalid.New(schema.GroupKind{Group: scaleGVK.Group, Kind: scaleGVK.Kind},
+		return nil, invalid.New(schema.GroupKind{Group: writes.ScaleGVK.Group, Kind: writes.ScaleGVK.Kind},
 			current.GetName(), field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), wanted.Spec.Replicas,
 					"must be greater than or equal to 0"),
@@ -262,20 +212,4 @@ func scalePaths(res *resources.Resource) managedfields.ResourcePathMappings {
 		out[version] = path
 	}
 	return out
-}
-
-// toScale sets the objects of the admission request to Scales, as the client wrote them.
-func toScale(ar *admission.Request, res *resources.Resource, obj, current kind.Object) {
-	ar.Kind = scaleGVK
-	ar.Spec = scaleKind
-	ar.Object = scaleOf(res, obj)
-	ar.OldObject = scaleOf(res, current)
-}
-
-// fromScale copies the replica count from the admission request to obj, after the mutating plugins.
-func fromScale(ar *admission.Request, res *resources.Resource, obj kind.Object) {
-	s, ok := ar.Object.(*autoscalingv1.Scale)
-	if count, _, _ := res.Scale.Get(obj); ok && count != s.Spec.Replicas {
-		res.Scale.Set(obj, s.Spec.Replicas)
-	}
 }

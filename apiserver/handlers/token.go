@@ -24,6 +24,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/auth/authn"
 )
@@ -46,13 +47,13 @@ var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest
 
 // tokenRequests serves serviceaccounts/token.
 type tokenRequests struct {
-	finder    *finder
-	admission admitter
+	served    *resources.Served
+	admission writes.Admitter
 	tokens    Tokens
 	owners    *apply.Manager
 }
 
-func newTokenRequests(finder *finder, admission admitter, tokens Tokens) *tokenRequests {
+func newTokenRequests(served *resources.Served, admission writes.Admitter, tokens Tokens) *tokenRequests {
 	owners := apply.New(kind.Spec[*authenticationv1.TokenRequest]{
 		Names: kind.Names{
 			Group:   tokenRequestGVK.Group,
@@ -63,7 +64,7 @@ func newTokenRequests(finder *finder, admission admitter, tokens Tokens) *tokenR
 		CreateOnly: true,
 	}.Erase(), "token")
 	return &tokenRequests{
-		finder:    finder,
+		served:    served,
 		admission: admission,
 		tokens:    tokens,
 		owners:    owners,
@@ -134,14 +135,14 @@ func (t *tokenRequests) issue(
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
 		return invalid.New(kindOf, "", errs)
 	}
-	res := t.finder.BuiltIn(rq.GVR())
-	ar := admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
+	res := t.served.BuiltIn(rq.GVR())
+	ar := writes.AdmissionRequest(rq, res, admission.Create, ask, nil, opts, writes.IsDryRun(opts.DryRun))
 	ar.Kind = tokenRequestGVK
 	ar.Spec = nil
-	if err := t.admission.mutate(ctx, rq, ar, res, nil); err != nil {
+	if err := t.admission.Mutate(ctx, rq, ar, res, nil); err != nil {
 		return err
 	}
-	if err := t.admission.do(ctx, rq, ar, nothing); err != nil { // a token is not stored
+	if err := t.admission.Do(ctx, rq, ar, writes.NothingStored); err != nil { // a token is not stored
 		return err
 	}
 	// not earlier: NodeRestriction compares the audiences with those of the pod's volumes
@@ -206,7 +207,7 @@ func (t *tokenRequests) bind(ctx context.Context, ask *authenticationv1.TokenReq
 	if gr == "nodes" {
 		ns = ""
 	}
-	obj, err := t.finder.object(ctx, gr, ns, ref.Name)
+	obj, err := t.served.Object(ctx, gr, ns, ref.Name)
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (t *tokenRequests) bindNode(
 		return nil
 	}
 	bound.Node = &authn.Ref{Name: pod.Spec.NodeName}
-	node, err := t.finder.object(ctx, "nodes", "", pod.Spec.NodeName)
+	node, err := t.served.Object(ctx, "nodes", "", pod.Spec.NodeName)
 	if err == nil {
 		bound.Node.UID = string(node.GetUID())
 	}

@@ -9,10 +9,11 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 )
 
 // update replaces an object, or its subresource.
-func (v *writes) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
+func (v *writeVerbs) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -30,18 +31,18 @@ func (v *writes) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	}
 	owner := manager(r, opts.FieldManager)
 	used := false
-	c := change{
-		res:           res,
-		sub:           rq.Subresource,
-		opts:          opts,
-		dry:           isDryRun(opts.DryRun),
-		createMissing: res.CreateOnUpdate && rq.Subresource == "",
-		make: func(ctx context.Context, current kind.Object) (kind.Object, error) {
+	c := writes.Change{
+		Res:           res,
+		Sub:           rq.Subresource,
+		Opts:          opts,
+		Dry:           writes.IsDryRun(opts.DryRun),
+		CreateMissing: res.CreateOnUpdate && rq.Subresource == "",
+		Make: func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			o := obj
 			if used { // a retry: the first attempt modified the object
-				return nil, conflict(res, rq.Name)
+				return nil, writes.Conflict(res, rq.Name)
 			}
-			v, err := resourceVersionOf(obj)
+			v, err := writes.ResourceVersionOf(obj)
 			if err != nil {
 				return nil, err
 			}
@@ -49,12 +50,12 @@ func (v *writes) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 			if !used {
 				o, _ = obj.DeepCopyObject().(kind.Object)
 			}
-			return o, inTurn(ctx, rq, func() error {
+			return o, writes.InTurn(ctx, rq, func() error {
 				return res.FieldManagers[rq.Subresource].Update(current, o, owner)
 			})
 		},
 	}
-	e, created, err := v.writer.change(r.Context(), rq, c)
+	e, created, err := v.writer.Change(r.Context(), rq, c)
 	if err != nil {
 		return err
 	}

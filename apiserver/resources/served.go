@@ -3,13 +3,18 @@
 package resources
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/watchcache"
 )
@@ -166,4 +171,42 @@ func (s *Served) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVers
 		}
 	}
 	return out
+}
+
+// HasGroup reports whether the API group is built in.
+func (s *Served) HasGroup(group string) bool {
+	return slices.ContainsFunc(s.AllBuiltIn(), func(res *Resource) bool { return res.Group == group })
+}
+
+// Object returns the current version of a core object.
+func (s *Served) Object(ctx context.Context, resource, namespace, name string) (kind.Object, error) {
+	res := s.BuiltIn(corev1.SchemeGroupVersion.WithResource(resource))
+	if res == nil {
+		return nil, apierrors.NewInternalError(errors.New("resource " + resource + " is not served"))
+	}
+	e, err := res.Storage.Get(ctx, namespace, name, "")
+	if err != nil {
+		return nil, err
+	}
+	return e.Object, nil
+}
+
+// CoreObject is Served.Object for a kind whose type is T.
+func CoreObject[T kind.Object](ctx context.Context, served *Served, resource, namespace, name string) (T, error) {
+	var none T
+	obj, err := served.Object(ctx, resource, namespace, name)
+	if err != nil {
+		return none, err
+	}
+	typed, ok := obj.(T)
+	if !ok {
+		what := strings.TrimSuffix(resource, "s")
+		return none, apierrors.NewInternalError(fmt.Errorf("%s %s is a %T", what, name, obj))
+	}
+	return typed, nil
+}
+
+// Pod returns the current version of a pod.
+func (s *Served) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return CoreObject[*corev1.Pod](ctx, s, "pods", namespace, name)
 }

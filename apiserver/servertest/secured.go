@@ -23,7 +23,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver"
 	"keelson/apiserver/access"
-	"keelson/apiserver/handlers"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -101,7 +101,7 @@ func StartSecured(
 		}
 		plain := config.Parts
 		config.Bootstrap = bootstrap.Policy(gates.On{})
-		guarded := map[schema.GroupResource]handlers.Guard{}
+		guarded := map[schema.GroupResource]writes.Guard{}
 		config.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)
 			if err != nil {

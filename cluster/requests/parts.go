@@ -25,9 +25,9 @@ import (
 	"keelson/apiserver/admission/plugins"
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/configreload"
-	"keelson/apiserver/handlers"
 	"keelson/apiserver/options"
 	"keelson/apiserver/outbound"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -180,8 +180,8 @@ func issuerDocuments(tokens *authn.Tokens) map[string]http.Handler {
 }
 
 // rbacGuards prevent privilege escalation: a user grants only rights that the user has.
-func rbacGuards(e authz.Escalation) map[schema.GroupResource]handlers.Guard {
-	out := map[schema.GroupResource]handlers.Guard{}
+func rbacGuards(e authz.Escalation) map[schema.GroupResource]writes.Guard {
+	out := map[schema.GroupResource]writes.Guard{}
 	for _, resource := range rbacResources {
 		out[schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}] = e.Check
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -19,21 +19,8 @@ import (
 
 // Own writes on behalf of the server, with all steps of a client's request after the pipeline.
 type Own struct {
-	finder *finder
-	writer *writer
-}
-
-// NewOwn returns what writes on behalf of the server. Admission may create a namespace for the write that it admits, by
-// the same way: this is the one circle.
-func NewOwn(config Config) *Own {
-	own := &Own{finder: &finder{config.Served}}
-	own.writer = &writer{
-		admission:  admitter{chain: config.Admission, own: own},
-		authorizer: config.Authorizer,
-		guards:     config.Guards,
-		allocators: config.Allocators,
-	}
-	return own
+	served *resources.Served
+	writer *Writer
 }
 
 // serverUser is the user of the server's own writes.
@@ -51,7 +38,7 @@ var errUnchanged = errors.New("nothing to change")
 
 // Create stores obj.
 func (o *Own) Create(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := o.finder.BuiltIn(gvr)
+	res := o.served.BuiltIn(gvr)
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -59,7 +46,7 @@ func (o *Own) Create(ctx context.Context, gvr schema.GroupVersionResource, obj k
 	own.GetObjectKind().SetGroupVersionKind(res.GVK())
 	res.Default(own)
 	rq := localRequest(res, "create", obj)
-	_, err := o.writer.create(ctx, rq, creation{res: res, obj: own, opts: &metav1.CreateOptions{}}, localManager)
+	_, err := o.writer.Create(ctx, rq, Creation{Res: res, Obj: own, Opts: &metav1.CreateOptions{}}, localManager)
 	return err
 }
 
@@ -67,14 +54,14 @@ func (o *Own) Create(ctx context.Context, gvr schema.GroupVersionResource, obj k
 func (o *Own) Update(
 	ctx context.Context, gvr schema.GroupVersionResource, like kind.Object, edit func(kind.Object) bool,
 ) error {
-	res := o.finder.BuiltIn(gvr)
+	res := o.served.BuiltIn(gvr)
 	if res == nil {
 		return wire.NotFoundPath()
 	}
-	c := change{
-		res:  res,
-		opts: &metav1.UpdateOptions{},
-		make: func(_ context.Context, current kind.Object) (kind.Object, error) {
+	c := Change{
+		Res:  res,
+		Opts: &metav1.UpdateOptions{},
+		Make: func(_ context.Context, current kind.Object) (kind.Object, error) {
 			obj, _ := current.DeepCopyObject().(kind.Object)
 			if !edit(obj) {
 				return nil, errUnchanged
@@ -83,7 +70,7 @@ func (o *Own) Update(
 			return obj, res.FieldManagers[""].Update(current, obj, localManager)
 		},
 	}
-	_, _, err := o.writer.change(ctx, localRequest(res, "update", like), c)
+	_, _, err := o.writer.Change(ctx, localRequest(res, "update", like), c)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
@@ -92,12 +79,12 @@ func (o *Own) Update(
 
 // Delete deletes the named object, if its UID is still the same.
 func (o *Own) Delete(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := o.finder.BuiltIn(gvr)
+	res := o.served.BuiltIn(gvr)
 	if res == nil {
 		return wire.NotFoundPath()
 	}
 	uid := obj.GetUID()
-	_, _, err := o.writer.remove(ctx, localRequest(res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
+	_, _, err := o.writer.Remove(ctx, localRequest(res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -28,47 +28,47 @@ import (
 	"keelson/store"
 )
 
-// creation is one create of an object, by any verb.
-type creation struct {
-	res  *resources.Resource
-	obj  kind.Object // decoded and defaulted; it belongs to the creation
-	opts runtime.Object
-	dry  bool
+// Creation is one create of an object, by any verb.
+type Creation struct {
+	Res  *resources.Resource
+	Obj  kind.Object // decoded and defaulted; it belongs to the creation
+	Opts runtime.Object
+	Dry  bool
 }
 
-// create runs every step of a create after decoding. The store rejects an object with a resourceVersion, after
+// Create runs every step of a create after decoding. The store rejects an object with a resourceVersion, after
 // all other checks; a dry run accepts it.
-func (w *writer) create(
-	ctx context.Context, rq *pipeline.Request, c creation, manager string,
+func (w *Writer) Create(
+	ctx context.Context, rq *pipeline.Request, c Creation, manager string,
 ) (entry *objects.Entry, err error) {
-	wipeSystemFields(c.obj)
-	if err := inTurn(ctx, rq, func() error {
-		return c.res.FieldManagers[""].Update(nil, c.obj, manager)
+	WipeSystemFields(c.Obj)
+	if err := InTurn(ctx, rq, func() error {
+		return c.Res.FieldManagers[""].Update(nil, c.Obj, manager)
 	}); err != nil {
 		return nil, err
 	}
-	generated := c.obj.GetName() == ""
+	generated := c.Obj.GetName() == ""
 	err = w.prepareCreate(ctx, rq, c, func() error {
-		if c.dry {
-			entry, err = dryCreate(ctx, c.res, c.obj)
+		if c.Dry {
+			entry, err = dryCreate(ctx, c.Res, c.Obj)
 			return err
 		}
-		entry, err = storeNew(ctx, rq, c.res, c.obj, generated)
+		entry, err = storeNew(ctx, rq, c.Res, c.Obj, generated)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if !c.dry {
-		recordSubject(rq, c.res, entry.Object)
+	if !c.Dry {
+		RecordSubject(rq, c.Res, entry.Object)
 		recordEndpoints(rq, entry.Object, nil)
 	}
 	return entry, nil
 }
 
-// wipeSystemFields clears the metadata that only the server sets on a new object. These fields then have no manager in
+// WipeSystemFields clears the metadata that only the server sets on a new object. These fields then have no manager in
 // managedFields, and admission does not see the client's values.
-func wipeSystemFields(obj kind.Object) {
+func WipeSystemFields(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
@@ -77,15 +77,15 @@ func wipeSystemFields(obj kind.Object) {
 }
 
 // prepareCreate runs the steps between managed fields and the store, then write, which stores the object.
-func (w *writer) prepareCreate(ctx context.Context, rq *pipeline.Request, c creation, write func() error) error {
-	res := c.res
-	obj := c.obj
+func (w *Writer) prepareCreate(ctx context.Context, rq *pipeline.Request, c Creation, write func() error) error {
+	res := c.Res
+	obj := c.Obj
 	if res.CreateDenied != "" {
 		return apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New(res.CreateDenied))
 	}
 	dedupOwners(obj, "", rq.Warn)
-	ar := admissionRequest(rq, res, admission.Create, obj, nil, c.opts, c.dry)
-	if err := w.admission.mutate(ctx, rq, ar, res, obj); err != nil {
+	ar := AdmissionRequest(rq, res, admission.Create, obj, nil, c.Opts, c.Dry)
+	if err := w.Admission.Mutate(ctx, rq, ar, res, obj); err != nil {
 		return err
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
@@ -93,17 +93,17 @@ func (w *writer) prepareCreate(ctx context.Context, rq *pipeline.Request, c crea
 		return err
 	}
 	started := time.Now()
-	wipeSystemFields(obj)
+	WipeSystemFields(obj)
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	obj.SetUID(types.UID(uuid.NewString()))
 	nameGenerated(obj)
-	return w.allocated(ctx, res, obj, nil, c.dry, func() error {
+	return w.allocated(ctx, res, obj, nil, c.Dry, func() error {
 		if err := prepareNew(ctx, rq, res, obj); err != nil {
 			return err
 		}
 		rq.Mark.Validate += time.Since(started)
 		ar.Name = obj.GetName()
-		return w.admission.do(ctx, rq, ar, write)
+		return w.Admission.Do(ctx, rq, ar, write)
 	})
 }
 
@@ -134,7 +134,7 @@ func dropEmptyFields(res *resources.Resource, obj kind.Object) {
 
 // allocated allocates cluster IPs, node ports and so on for obj, by the resource's allocator, and calls write.
 // The allocator then keeps the allocation if write has stored obj, and releases it otherwise.
-func (w *writer) allocated(
+func (w *Writer) allocated(
 	ctx context.Context, res *resources.Resource, obj, old kind.Object, dry bool, write func() error,
 ) error {
 	allocator := w.allocators[res.GroupResource()]
@@ -201,11 +201,11 @@ func nameGenerated(obj metav1.Object) {
 func storeNew(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, obj kind.Object, generated bool,
 ) (*objects.Entry, error) {
-	ctx = withReserve(ctx, rq, res, rq.Subresource)
+	ctx = WithReserve(ctx, rq, res, rq.Subresource)
 	for try := 1; ; try++ {
 		e, receipt, err := res.Storage.Create(ctx, obj)
 		if err == nil {
-			recordReceipt(rq, receipt)
+			RecordReceipt(rq, receipt)
 			return e, nil
 		}
 		if errors.Is(err, store.ErrTooLarge) && len(obj.GetManagedFields()) > 0 {

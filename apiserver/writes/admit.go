@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -25,14 +25,14 @@ import (
 	"keelson/event"
 )
 
-// admitter runs the plugins for the requests of all verbs.
-type admitter struct {
+// Admitter runs the plugins for the requests of all verbs.
+type Admitter struct {
 	chain *admission.Chain
 	own   admission.Creator
 }
 
-// admissionRequest is what plugins get of a request.
-func admissionRequest(
+// AdmissionRequest is what plugins get of a request.
+func AdmissionRequest(
 	rq *pipeline.Request, res *resources.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object,
 	dry bool,
 ) *admission.Request {
@@ -66,8 +66,8 @@ func admissionRequest(
 	return ar
 }
 
-// mutate runs the mutating plugins, then defaults what they added.
-func (a admitter) mutate(
+// Mutate runs the mutating plugins, then defaults what they added.
+func (a Admitter) Mutate(
 	ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *resources.Resource, obj kind.Object,
 ) error {
 	if len(a.chain.Plugins()) == 0 {
@@ -117,8 +117,8 @@ func restoreManagedFields(obj metav1.Object, before []metav1.ManagedFieldsEntry,
 	}
 }
 
-// do runs the validating plugins and, unless one rejects the request, write; see admission.Chain.Do.
-func (a admitter) do(ctx context.Context, rq *pipeline.Request, ar *admission.Request, write func() error) error {
+// Do runs the validating plugins and, unless one rejects the request, write; see admission.Chain.Do.
+func (a Admitter) Do(ctx context.Context, rq *pipeline.Request, ar *admission.Request, write func() error) error {
 	if len(a.chain.Plugins()) == 0 {
 		return write()
 	}
@@ -134,24 +134,24 @@ func (a admitter) do(ctx context.Context, rq *pipeline.Request, ar *admission.Re
 	})
 }
 
-// connection runs all plugins for a request that opens a connection.
-func (a admitter) connection(
+// Connection runs all plugins for a request that opens a connection.
+func (a Admitter) Connection(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, opts runtime.Object,
 ) error {
-	ar := admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
+	ar := AdmissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
 	ar.Object = opts
 	ar.Spec = nil
 	if gvks, _, err := scheme.Scheme.ObjectKinds(opts); err == nil {
 		ar.Kind = gvks[0]
 	}
-	if err := a.mutate(ctx, rq, ar, res, nil); err != nil {
+	if err := a.Mutate(ctx, rq, ar, res, nil); err != nil {
 		return err
 	}
-	return a.do(ctx, rq, ar, nothing)
+	return a.Do(ctx, rq, ar, NothingStored)
 }
 
-// nothing is the write of a request that stores nothing, or later: a connection, a token, a deletion.
-func nothing() error { return nil }
+// NothingStored is the write of a request that stores nothing, or later: a connection, a token, a deletion.
+func NothingStored() error { return nil }
 
 // afterMutation is the end of the warning about owner references after mutating admission or a patch.
 const afterMutation = " after mutating admission happens"
@@ -188,8 +188,8 @@ func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 	return false
 }
 
-// recordSubject records the object in the request's event.
-func recordSubject(rq *pipeline.Request, res *resources.Resource, obj kind.Object) {
+// RecordSubject records the object in the request's event.
+func RecordSubject(rq *pipeline.Request, res *resources.Resource, obj kind.Object) {
 	rq.Subject = event.Subject{
 		Resource:  res.Resource,
 		Namespace: obj.GetNamespace(),
@@ -204,7 +204,8 @@ func recordSubject(rq *pipeline.Request, res *resources.Resource, obj kind.Objec
 	}
 }
 
-func recordReceipt(rq *pipeline.Request, r objects.Receipt) {
+// RecordReceipt records the write in the request's event.
+func RecordReceipt(rq *pipeline.Request, r objects.Receipt) {
 	rq.Mark.Key = r.Key
 	rq.Mark.Revision = r.Revision
 	rq.Mark.Store = r.Took

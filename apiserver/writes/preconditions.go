@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"fmt"
@@ -19,8 +19,8 @@ import (
 	"keelson/apiserver/resources"
 )
 
-// resourceVersionOf parses an object's resourceVersion; 0: none.
-func resourceVersionOf(obj metav1.Object) (uint64, error) {
+// ResourceVersionOf parses an object's resourceVersion; 0: none.
+func ResourceVersionOf(obj metav1.Object) (uint64, error) {
 	rv := obj.GetResourceVersion()
 	if rv == "" {
 		return 0, nil
@@ -29,37 +29,37 @@ func resourceVersionOf(obj metav1.Object) (uint64, error) {
 }
 
 // matchCurrent checks the preconditions in an update or patch: the UID and the resourceVersion.
-func matchCurrent(c change, obj, current kind.Object, name string) error {
-	_, patched := c.opts.(*metav1.PatchOptions) // a patch that changes the UID is invalid, not a conflict
+func matchCurrent(c Change, obj, current kind.Object, name string) error {
+	_, patched := c.Opts.(*metav1.PatchOptions) // a patch that changes the UID is invalid, not a conflict
 	if uid := obj.GetUID(); !patched && uid != "" && uid != current.GetUID() {
-		return uidMismatchError(c, current.GetNamespace(), name, uid, current.GetUID())
+		return uidMismatchError(c.Res, c.Dry, current.GetNamespace(), name, uid, current.GetUID())
 	}
-	v, err := resourceVersionOf(obj)
+	v, err := ResourceVersionOf(obj)
 	switch {
 	case err != nil:
 		return err
-	case v == 0 && c.res.UnconditionalUpdate:
+	case v == 0 && c.Res.UnconditionalUpdate:
 		obj.SetResourceVersion(current.GetResourceVersion())
 	case v == 0:
-		return invalid.New(schema.GroupKind{Group: c.res.Group, Kind: c.res.Resource}, name, field.ErrorList{
+		return invalid.New(schema.GroupKind{Group: c.Res.Group, Kind: c.Res.Resource}, name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
 		})
 	case obj.GetResourceVersion() != current.GetResourceVersion():
-		return conflict(c.res, name)
+		return Conflict(c.Res, name)
 	}
 	return nil
 }
 
 // uidMismatchError rejects an update of an object with another UID than the client's.
-func uidMismatchError(c change, ns, name string, want, is types.UID) error {
-	return preconditionError(c, ns, name, fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", want, is))
+func uidMismatchError(res *resources.Resource, dry bool, ns, name string, want, is types.UID) error {
+	what := fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", want, is)
+	return preconditionError(res, dry, ns, name, what)
 }
 
 // preconditionError is the error of a failed precondition, in the words of Kubernetes' storage.
-func preconditionError(c change, ns, name, what string) error {
-	res := c.res
+func preconditionError(res *resources.Resource, dry bool, ns, name, what string) error {
 	key := objects.Config{Prefix: res.StorePrefix(), Namespaced: res.Namespaced}.KeyPrefix(ns) + name
-	if c.dry {
+	if dry {
 		key = strings.TrimPrefix(key, strings.TrimSuffix(objects.Root, "/")) // a dry run does not know the storage path
 	}
 	return apierrors.NewConflict(res.GroupResource(), name,
@@ -67,24 +67,21 @@ func preconditionError(c change, ns, name, what string) error {
 			"AdditionalErrorMsg: Precondition failed: %s", key, what))
 }
 
-// meetsPreconditions reports whether an object meets the preconditions.
-func meetsPreconditions(obj kind.Object, p *metav1.Preconditions) bool {
-	return (p.UID == nil || *p.UID == obj.GetUID()) &&
-		(p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
-}
-
-// checkPreconditions is the error if an object does not meet the preconditions.
-func checkPreconditions(c change, obj kind.Object, p *metav1.Preconditions) error {
-	if p.UID != nil && *p.UID != obj.GetUID() {
-		return uidMismatchError(c, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
+// CheckPreconditions checks the preconditions of a binding.
+func CheckPreconditions(res *resources.Resource, dry bool, obj kind.Object, p *metav1.Preconditions) error {
+	switch {
+	case p.UID != nil && *p.UID != obj.GetUID():
+		return uidMismatchError(res, dry, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
+	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
+		return preconditionError(res, dry, obj.GetNamespace(), obj.GetName(),
+			fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion,
+				obj.GetResourceVersion()))
 	}
-	return preconditionError(c, obj.GetNamespace(), obj.GetName(),
-		fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion,
-			obj.GetResourceVersion()))
+	return nil
 }
 
-// preconditions checks the preconditions of a delete.
-func preconditions(res *resources.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
+// Preconditions checks the preconditions of a delete.
+func Preconditions(res *resources.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}

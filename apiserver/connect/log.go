@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package connect
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 )
 
 // log serves pods/log.
-func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *resources.Resource) error {
+func (c *Connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *resources.Resource) error {
 	if rq.Verb != "get" {
 		return wire.MethodNotAllowed()
 	}
@@ -36,7 +36,7 @@ func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if errs := validateLog(opts); len(errs) > 0 {
 		return invalid.New(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
 	}
-	pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
+	pod, err := c.served.Pod(r.Context(), rq.Namespace, rq.Name)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 }
 
 // logSocket sends a log as websocket messages.
-func (c *connections) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL) error {
+func (c *Connections) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL) error {
 	protocol, err := streams.LogProtocol(r)
 	if err != nil {
 		return err

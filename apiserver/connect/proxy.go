@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package connect
 
 import (
 	"context"
@@ -25,6 +25,7 @@ import (
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 )
 
 // splitName splits "https:name:port"; scheme and port are optional.
@@ -42,17 +43,17 @@ func splitName(id string) (scheme, name, port string, ok bool) {
 
 // proxies serves the subresource proxy of pods, Services and nodes.
 type proxies struct {
-	finder    *finder
-	admission admitter
+	served    *resources.Served
+	admission writes.Admitter
 	kubelets  nodes
 	pods      *http.Transport
 }
 
-func newProxies(finder *finder, admission admitter, kubelets nodes, egress *outbound.Egress) *proxies {
+func newProxies(served *resources.Served, admission writes.Admitter, kubelets nodes, egress *outbound.Egress) *proxies {
 	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // see above
 	return &proxies{
-		finder:    finder,
+		served:    served,
 		admission: admission,
 		kubelets:  kubelets,
 		pods:      egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
@@ -62,14 +63,14 @@ func newProxies(finder *finder, admission admitter, kubelets nodes, egress *outb
 func (p *proxies) pod(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
-	if err := p.admission.connection(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
+	if err := p.admission.Connection(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
 	scheme, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Name))
 	}
-	pod, err := p.finder.pod(r.Context(), rq.Namespace, name)
+	pod, err := p.served.Pod(r.Context(), rq.Namespace, name)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (p *proxies) backend(
 func (p *proxies) node(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
-	if err := p.admission.connection(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
+	if err := p.admission.Connection(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
 	_, name, port, ok := splitName(rq.Name)
@@ -148,14 +149,14 @@ func (p *proxies) node(
 func (p *proxies) service(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
-	if err := p.admission.connection(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
+	if err := p.admission.Connection(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
 	scheme, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Name))
 	}
-	svc, err := coreObject[*corev1.Service](r.Context(), p.finder, "services", rq.Namespace, name)
+	svc, err := resources.CoreObject[*corev1.Service](r.Context(), p.served, "services", rq.Namespace, name)
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func servicePort(svc *corev1.Service, want string) (string, bool) {
 
 // endpoint chooses a ready endpoint for a Service's port.
 func (p *proxies) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
-	stored := p.finder.BuiltIn(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"))
+	stored := p.served.BuiltIn(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"))
 	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
 	if stored == nil {
 		return "", 0, none
@@ -247,7 +248,7 @@ func (p *proxies) belongsToPod(ctx context.Context, namespace string, b backendA
 	if b.ref == nil || b.ref.Namespace != namespace {
 		return false
 	}
-	pod, err := p.finder.pod(ctx, namespace, b.ref.Name)
+	pod, err := p.served.Pod(ctx, namespace, b.ref.Name)
 	return err == nil && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
 		return ip.IP == b.ip
 	})

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+// Package connect serves the subresources that open connections, for handlers: exec, attach, portforward, log, proxy,
+// and the probe of `keelson trace`. Connections lead to kubelets, pods and Services only, all through outbound.Egress.
+// It asks admission first, and never authenticates.
+package connect
 
 import (
 	"fmt"
@@ -19,30 +22,55 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/api/networking/reach"
 	"keelson/api/scheme"
+	"keelson/apiserver/kubelets"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/lib/streams"
 )
 
-// connections serves the subresources of pods that are streams from and to a kubelet: exec, attach, portforward, log.
-type connections struct {
-	finder     *finder
-	admission  admitter
+// Connections serves the subresources that open connections: exec, attach, portforward, log and proxy.
+type Connections struct {
+	served     *resources.Served
+	admission  writes.Admitter
 	authorizer auth.Authorizer // nil: websockets need no further permission
 	kubelets   nodes
+	proxies    *proxies
 }
 
-// subresources are all that open connections.
-func (c *connections) subresources(p *proxies) map[string]verb {
+// New returns what connects requests to kubelets, and through egress to pods and Services.
+func New(
+	served *resources.Served, admission writes.Admitter, authorizer auth.Authorizer, kubelets *kubelets.Kubelets,
+	egress *outbound.Egress,
+) *Connections {
+	nodes := nodes{kubelets}
+	return &Connections{
+		served:     served,
+		admission:  admission,
+		authorizer: authorizer,
+		kubelets:   nodes,
+		proxies:    newProxies(served, admission, nodes, egress),
+	}
+}
+
+// CloseIdle closes idle connections to pods.
+func (c *Connections) CloseIdle() { c.proxies.pods.CloseIdleConnections() }
+
+// verb serves a subresource.
+type verb = func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error
+
+// Subresources are all that open connections.
+func (c *Connections) Subresources() map[string]verb {
 	all := map[string]verb{
 		"/pods/exec":        c.stream("exec", func() runtime.Object { return &corev1.PodExecOptions{} }),
 		"/pods/attach":      c.stream("attach", func() runtime.Object { return &corev1.PodAttachOptions{} }),
 		"/pods/portforward": c.portForward,
-		"/pods/proxy":       p.pod,
-		"/services/proxy":   p.service,
-		"/nodes/proxy":      p.node,
+		"/pods/proxy":       c.proxies.pod,
+		"/services/proxy":   c.proxies.service,
+		"/nodes/proxy":      c.proxies.node,
 	}
 	for name, connect := range all {
 		all[name] = rejectDryRun(connect)
@@ -109,7 +137,7 @@ func completed(what string, phase corev1.PodPhase) error {
 }
 
 // stream serves exec and attach.
-func (c *connections) stream(what string, fresh func() runtime.Object) verb {
+func (c *Connections) stream(what string, fresh func() runtime.Object) verb {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 		if rq.Verb != "get" && rq.Verb != "create" {
 			return wire.MethodNotAllowed()
@@ -121,7 +149,7 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 		if err := options(r, opts); err != nil {
 			return err
 		}
-		if err := c.admission.connection(r.Context(), rq, res, opts); err != nil {
+		if err := c.admission.Connection(r.Context(), rq, res, opts); err != nil {
 			return err
 		}
 		if err := c.mayCreate(r, rq); err != nil {
@@ -149,7 +177,7 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 				TTY:    o.TTY,
 			}
 		}
-		pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
+		pod, err := c.served.Pod(r.Context(), rq.Namespace, rq.Name)
 		if err != nil {
 			return err
 		}
@@ -179,7 +207,7 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 }
 
 // remote connects an exec or attach with a node's kubelet. Websockets are translated for one that does not take them.
-func (c *connections) remote(
+func (c *Connections) remote(
 	w http.ResponseWriter, r *http.Request, node string, target *url.URL, wants streams.Options,
 ) {
 	if streams.IsRemote(r) && !c.kubelets.websockets(r.Context(), node) {
@@ -195,7 +223,7 @@ func opensStream(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb
 
 // mayCreate requires the verb create for a GET that opens a stream (a websocket handshake): the right to read must not
 // open a shell.
-func (c *connections) mayCreate(r *http.Request, rq *pipeline.Request) error {
+func (c *Connections) mayCreate(r *http.Request, rq *pipeline.Request) error {
 	if rq.Verb == "create" || c.authorizer == nil {
 		return nil
 	}
@@ -230,7 +258,7 @@ func streamQuery(s streams.Options, command []string) url.Values {
 	return values
 }
 
-func (c *connections) portForward(
+func (c *Connections) portForward(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	if !opensStream(rq) {
@@ -240,13 +268,13 @@ func (c *connections) portForward(
 	if err := options(r, opts); err != nil {
 		return err
 	}
-	if err := c.admission.connection(r.Context(), rq, res, opts); err != nil {
+	if err := c.admission.Connection(r.Context(), rq, res, opts); err != nil {
 		return err
 	}
 	if err := c.mayCreate(r, rq); err != nil {
 		return err
 	}
-	pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
+	pod, err := c.served.Pod(r.Context(), rq.Namespace, rq.Name)
 	if err != nil {
 		return err
 	}

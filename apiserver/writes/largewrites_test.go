@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestLargeWritesTakeTurns(t *testing.T) {
 		defer cancel()
 		for i := range 10 * places {
 			wg.Go(func() {
-				err := inTurn(ctx, request([]int64{-1, largeWrite}[i%2]), func() error {
+				err := InTurn(ctx, request([]int64{-1, largeWrite}[i%2]), func() error {
 					n := inside.Add(1)
 					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 						runtime.Gosched()
@@ -48,7 +48,7 @@ func TestLargeWritesTakeTurns(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		began := time.Now()
-		if err := inTurn(ctx, request(1000), func() error { return nil }); err != nil || time.Since(began) != 0 {
+		if err := InTurn(ctx, request(1000), func() error { return nil }); err != nil || time.Since(began) != 0 {
 			t.Errorf("a small write waited %v: %v", time.Since(began), err)
 		}
 		wg.Wait()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -33,20 +33,20 @@ var (
 	errPending   = errors.New("deletion is pending")
 )
 
-// remove deletes the named object. removed is false if it is only marked as deleted.
-func (w *writer) remove(
+// Remove deletes the named object. removed is false if it is only marked as deleted.
+func (w *Writer) Remove(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, name string, opts *metav1.DeleteOptions,
 ) (e *objects.Entry, removed bool, err error) {
-	return w.removeChecked(ctx, rq, res, name, opts, w.admitDeletion(rq, res, isDryRun(opts.DryRun)))
+	return w.RemoveChecked(ctx, rq, res, name, opts, w.admitDeletion(rq, res, IsDryRun(opts.DryRun)))
 }
 
-// removeChecked is remove with another check in place of admission.
-func (w *writer) removeChecked(
+// RemoveChecked is Remove with another check in place of admission.
+func (w *Writer) RemoveChecked(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, name string, opts *metav1.DeleteOptions,
 	check deletionCheck,
 ) (entry *objects.Entry, removed bool, err error) {
-	ns := namespace(rq, res)
-	dry := isDryRun(opts.DryRun)
+	ns := Namespace(rq, res)
+	dry := IsDryRun(opts.DryRun)
 	ctx = store.UseReserve(ctx, store.FullReserve)
 	for {
 		var last, marked kind.Object // marked: the object as returned
@@ -84,8 +84,8 @@ func (w *writer) removeChecked(
 		if err != nil {
 			return nil, false, err
 		}
-		recordReceipt(rq, receipt)
-		recordSubject(rq, res, entry.Object)
+		RecordReceipt(rq, receipt)
+		RecordSubject(rq, res, entry.Object)
 		if removed {
 			w.afterDelete(ctx, res, entry.Object)
 			entry = withDeletionTimestamp(entry, marked)
@@ -95,7 +95,7 @@ func (w *writer) removeChecked(
 }
 
 // afterDelete releases what the resource's allocator gave to a deleted object.
-func (w *writer) afterDelete(ctx context.Context, res *resources.Resource, obj kind.Object) {
+func (w *Writer) afterDelete(ctx context.Context, res *resources.Resource, obj kind.Object) {
 	if allocator := w.allocators[res.GroupResource()]; allocator != nil {
 		allocator.AfterDelete(ctx, obj)
 	}
@@ -130,13 +130,13 @@ func dryRemove(
 type deletionCheck func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
 
 // admitDeletion runs admission. For a collection the request names no object.
-func (w *writer) admitDeletion(rq *pipeline.Request, res *resources.Resource, dry bool) deletionCheck {
+func (w *Writer) admitDeletion(rq *pipeline.Request, res *resources.Resource, dry bool) deletionCheck {
 	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
-		ar := admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
-		if err := w.admission.mutate(ctx, rq, ar, res, nil); err != nil {
+		ar := AdmissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
+		if err := w.Admission.Mutate(ctx, rq, ar, res, nil); err != nil {
 			return err
 		}
-		return w.admission.do(ctx, rq, ar, nothing)
+		return w.Admission.Do(ctx, rq, ar, NothingStored)
 	}
 }
 
@@ -145,7 +145,7 @@ func deletionStep(
 	ctx context.Context, res *resources.Resource, name string, current kind.Object, opts *metav1.DeleteOptions,
 	check deletionCheck,
 ) (kind.Object, error) {
-	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
+	if err := Preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
 	}
 	own := opts.DeepCopy() // the kind may set a grace period

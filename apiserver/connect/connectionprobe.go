@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package connect
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const simulatedBy = "keelson.dev/simulated-by"
 // probe serves `keelson trace`: it makes the pod's node open one connection from inside the pod. It is unrelated to
 // container probes. Authorization and admission treat it like an exec: the caller needs the right to create pods/exec,
 // and admission gets the command keelson-probe.
-func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
+func (c *Connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	if r.Method != http.MethodPost {
 		return wire.MethodNotAllowed() // a web page could trigger a GET
 	}
@@ -39,11 +39,11 @@ func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 	if err != nil {
 		return apierrors.NewBadRequest(reach.Param + ": " + err.Error())
 	}
-	if err := c.admission.connection(r.Context(), rq, res,
+	if err := c.admission.Connection(r.Context(), rq, res,
 		&corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
 		return err
 	}
-	pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
+	pod, err := c.served.Pod(r.Context(), rq.Namespace, rq.Name)
 	switch {
 	case err != nil:
 		return err

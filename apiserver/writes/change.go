@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -23,22 +23,23 @@ import (
 	"keelson/auth"
 )
 
-// change is one update of an object, by any verb.
-type change struct {
-	res           *resources.Resource
-	sub           string
-	opts          runtime.Object
-	dry           bool
-	createMissing bool
-	applied       bool // server-side apply; it must not drop managed fields when the object is too large
-	// make returns the new object with updated managedFields; it then belongs to change. current is shared, and nil
+// Change is one update of an object, by any verb.
+type Change struct {
+	Res           *resources.Resource
+	Sub           string
+	Opts          runtime.Object
+	Dry           bool
+	CreateMissing bool
+	Applied       bool // server-side apply; it must not drop managed fields when the object is too large
+	// Make returns the new object with updated managedFields; it then belongs to change. current is shared, and nil
 	// when the object is created. make may be called again with a newer object.
-	make func(ctx context.Context, current kind.Object) (kind.Object, error)
+	Make func(ctx context.Context, current kind.Object) (kind.Object, error)
 }
 
 const optimisticLock = "the object has been modified; please apply your changes to the latest version and try again"
 
-func conflict(res *resources.Resource, name string) error {
+// Conflict is the error of an update with an old resource version.
+func Conflict(res *resources.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
@@ -50,30 +51,30 @@ func (*finalizersRemoved) Error() string { return "the object's last finalizer i
 
 func (*finalizersRemoved) Unwrap() error { return admission.ErrNothingStored }
 
-// change runs an update's steps on the current object, and again after a conflict.
-func (w *writer) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
-	ctx = withReserve(ctx, rq, c.res, c.sub)
+// Change runs an update's steps on the current object, and again after a conflict.
+func (w *Writer) Change(ctx context.Context, rq *pipeline.Request, c Change) (*objects.Entry, bool, error) {
+	ctx = WithReserve(ctx, rq, c.Res, c.Sub)
 	attempt := func(ctx context.Context, current kind.Object, write func(kind.Object) error) error {
 		return w.attempt(ctx, rq, c, current, write)
 	}
-	if c.dry {
+	if c.Dry {
 		return dryChange(ctx, rq, c, attempt)
 	}
-	entry, created, receipt, err := c.res.Storage.Update(ctx, namespace(rq, c.res), rq.Name, c.createMissing, attempt)
+	entry, created, receipt, err := c.Res.Storage.Update(ctx, Namespace(rq, c.Res), rq.Name, c.CreateMissing, attempt)
 	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
-		return w.deleteFinalized(ctx, rq, c.res, gone.last)
+		return w.deleteFinalized(ctx, rq, c.Res, gone.last)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	recordReceipt(rq, receipt)
-	recordSubject(rq, c.res, entry.Object)
+	RecordReceipt(rq, receipt)
+	RecordSubject(rq, c.Res, entry.Object)
 	return entry, created, nil
 }
 
 // attempt runs an update's steps for one state of the object; nil: there is none, and c creates it.
-func (w *writer) attempt(
-	ctx context.Context, rq *pipeline.Request, c change, current kind.Object, write func(kind.Object) error,
+func (w *Writer) attempt(
+	ctx context.Context, rq *pipeline.Request, c Change, current kind.Object, write func(kind.Object) error,
 ) error {
 	fitting := func(obj kind.Object) error {
 		err := write(obj)
@@ -90,13 +91,13 @@ func (w *writer) attempt(
 
 // dryChange is change without a write.
 func dryChange(
-	ctx context.Context, rq *pipeline.Request, c change, attempt objects.UpdateFunc,
+	ctx context.Context, rq *pipeline.Request, c Change, attempt objects.UpdateFunc,
 ) (*objects.Entry, bool, error) {
 	var current, last kind.Object
-	switch e, err := c.res.Storage.Get(ctx, namespace(rq, c.res), rq.Name, ""); {
+	switch e, err := c.Res.Storage.Get(ctx, Namespace(rq, c.Res), rq.Name, ""); {
 	case err == nil:
 		current = e.Object
-	case !c.createMissing || !apierrors.IsNotFound(err):
+	case !c.CreateMissing || !apierrors.IsNotFound(err):
 		return nil, false, err
 	}
 	err := attempt(ctx, current, func(obj kind.Object) error {
@@ -114,46 +115,46 @@ func dryChange(
 }
 
 // changeMissing creates the object that an update or an apply names.
-func (w *writer) changeMissing(
-	ctx context.Context, rq *pipeline.Request, c change, write func(kind.Object) error,
+func (w *Writer) changeMissing(
+	ctx context.Context, rq *pipeline.Request, c Change, write func(kind.Object) error,
 ) error {
-	obj, err := c.make(ctx, nil)
+	obj, err := c.Make(ctx, nil)
 	if err != nil {
 		return err
 	}
 	// An object with a UID existed when the client read it.
 	if uid := obj.GetUID(); uid != "" {
-		if _, patched := c.opts.(*metav1.PatchOptions); patched {
-			return apierrors.NewConflict(c.res.GroupResource(), rq.Name,
+		if _, patched := c.Opts.(*metav1.PatchOptions); patched {
+			return apierrors.NewConflict(c.Res.GroupResource(), rq.Name,
 				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
-		return uidMismatchError(c, namespace(rq, c.res), rq.Name, uid, "")
+		return uidMismatchError(c.Res, c.Dry, Namespace(rq, c.Res), rq.Name, uid, "")
 	}
 	// The version is ignored but must be valid.
-	if _, err := resourceVersionOf(obj); err != nil {
+	if _, err := ResourceVersionOf(obj); err != nil {
 		return err
 	}
 	obj.SetResourceVersion("")
-	if err := w.mayCreate(ctx, rq, c.res); err != nil {
+	if err := w.mayCreate(ctx, rq, c.Res); err != nil {
 		return err
 	}
-	made := creation{
-		res:  c.res,
-		obj:  obj,
-		opts: createOptionsOf(c.opts),
-		dry:  c.dry,
+	made := Creation{
+		Res:  c.Res,
+		Obj:  obj,
+		Opts: createOptionsOf(c.Opts),
+		Dry:  c.Dry,
 	}
 	return w.prepareCreate(ctx, rq, made, func() error { return write(obj) })
 }
 
 // mayCreate checks the right to create when an update or apply creates an object.
-func (w *writer) mayCreate(ctx context.Context, rq *pipeline.Request, res *resources.Resource) error {
-	if w.authorizer == nil {
+func (w *Writer) mayCreate(ctx context.Context, rq *pipeline.Request, res *resources.Resource) error {
+	if w.Authorizer == nil {
 		return nil
 	}
 	a := pipeline.Attributes(rq)
 	a.Verb = "create"
-	d, err := w.authorizer.Authorize(ctx, a)
+	d, err := w.Authorizer.Authorize(ctx, a)
 	switch {
 	case d.Verdict == auth.Allow:
 		return nil
@@ -196,67 +197,67 @@ func updateOptionsOf(opts runtime.Object) runtime.Object {
 }
 
 // runUpdate runs an update's steps for one state of the object, then write.
-func (w *writer) runUpdate(
-	ctx context.Context, rq *pipeline.Request, c change, current kind.Object, write func(kind.Object) error,
+func (w *Writer) runUpdate(
+	ctx context.Context, rq *pipeline.Request, c Change, current kind.Object, write func(kind.Object) error,
 ) error {
-	obj, err := c.make(ctx, current)
+	obj, err := c.Make(ctx, current)
 	if err != nil {
 		return err
 	}
 	if err := matchCurrent(c, obj, current, rq.Name); err != nil {
 		return err
 	}
-	if _, patched := c.opts.(*metav1.PatchOptions); !patched {
+	if _, patched := c.Opts.(*metav1.PatchOptions); !patched {
 		dedupOwners(obj, "", rq.Warn)
 	}
-	ar := admissionRequest(rq, c.res, admission.Update, obj, current, updateOptionsOf(c.opts), c.dry)
-	asScale := c.sub == "scale" && c.res.Scale != nil
+	ar := AdmissionRequest(rq, c.Res, admission.Update, obj, current, updateOptionsOf(c.Opts), c.Dry)
+	asScale := c.Sub == "scale" && c.Res.Scale != nil
 	if asScale {
-		toScale(ar, c.res, obj, current)
+		toScale(ar, c.Res, obj, current)
 	}
-	if err := w.admission.mutate(ctx, rq, ar, c.res, obj); err != nil {
+	if err := w.Admission.Mutate(ctx, rq, ar, c.Res, obj); err != nil {
 		return err
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
 	if asScale {
-		fromScale(ar, c.res, obj)
+		fromScale(ar, c.Res, obj)
 	}
-	if err := w.guard(ctx, rq, c.res, obj, current); err != nil {
+	if err := w.guard(ctx, rq, c.Res, obj, current); err != nil {
 		return err
 	}
 	started := time.Now()
 	checked := func() error {
-		if err := prepareAndValidate(ctx, c.res, c.sub, obj, current); err != nil {
+		if err := prepareAndValidate(ctx, c.Res, c.Sub, obj, current); err != nil {
 			return err
 		}
 		warnOfUpdate(rq, c, obj, current)
 		rq.Mark.Validate = time.Since(started)
-		return w.admission.do(ctx, rq, ar, func() error { return writeUpdate(rq, c, obj, current, write) })
+		return w.Admission.Do(ctx, rq, ar, func() error { return writeUpdate(rq, c, obj, current, write) })
 	}
-	if c.sub != "" {
+	if c.Sub != "" {
 		return checked()
 	}
-	return w.allocated(ctx, c.res, obj, current, c.dry, checked)
+	return w.allocated(ctx, c.Res, obj, current, c.Dry, checked)
 }
 
 // writeUpdate is the last step of an update, after the last plugin has accepted it.
-func writeUpdate(rq *pipeline.Request, c change, obj, current kind.Object, write func(kind.Object) error) error {
-	dropEmptyFields(c.res, obj)
-	keepManagedFieldsTime(c.res.GVK(), obj, current)
-	recordChange(rq, c.sub, obj, current)
+func writeUpdate(rq *pipeline.Request, c Change, obj, current kind.Object, write func(kind.Object) error) error {
+	dropEmptyFields(c.Res, obj)
+	keepManagedFieldsTime(c.Res.GVK(), obj, current)
+	recordChange(rq, c.Sub, obj, current)
 	recordEndpoints(rq, obj, current)
-	if canRemoveNow(c.res, obj, current) {
+	if canRemoveNow(c.Res, obj, current) {
 		return &finalizersRemoved{last: obj}
 	}
 	return write(obj)
 }
 
 // warnOfUpdate sends the warnings about what the request could change: a status repeats none of those about the spec.
-func warnOfUpdate(rq *pipeline.Request, c change, obj, old kind.Object) {
+func warnOfUpdate(rq *pipeline.Request, c Change, obj, old kind.Object) {
 	var texts []string
-	switch part := c.res.Subs[c.sub]; {
-	case c.sub == "" || c.sub == "scale":
-		texts = c.res.Warnings(obj, old)
+	switch part := c.Res.Subs[c.Sub]; {
+	case c.Sub == "" || c.Sub == "scale":
+		texts = c.Res.Warnings(obj, old)
 	case part != nil && part.Warnings != nil:
 		texts = part.Warnings(obj)
 	}
@@ -316,20 +317,20 @@ func canRemoveNow(res *resources.Resource, obj, old kind.Object) bool {
 }
 
 // deleteFinalized removes an object whose last finalizer was removed by an update. The response is the object as sent.
-func (w *writer) deleteFinalized(
+func (w *Writer) deleteFinalized(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, last kind.Object,
 ) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
 		if current.GetUID() != last.GetUID() || current.GetResourceVersion() != last.GetResourceVersion() {
-			return conflict(res, rq.Name)
+			return Conflict(res, rq.Name)
 		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) { // another client may have removed it
 		return nil, false, err
 	}
-	recordReceipt(rq, receipt)
-	recordSubject(rq, res, last)
+	RecordReceipt(rq, receipt)
+	RecordSubject(rq, res, last)
 	w.afterDelete(ctx, res, last)
 	return &objects.Entry{Object: last}, false, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"k8s.io/apimachinery/pkg/api/validation"

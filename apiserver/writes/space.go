@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -43,9 +43,9 @@ var derived = []schema.GroupResource{
 	{Group: "certificates.k8s.io", Resource: "podcertificaterequests"},
 }
 
-// withReserve returns ctx for a write of rq to a resource, or to its subresource sub, with the room above the quota
+// WithReserve returns ctx for a write of rq to a resource, or to its subresource sub, with the room above the quota
 // that the write may take.
-func withReserve(ctx context.Context, rq *pipeline.Request, res *resources.Resource, sub string) context.Context {
+func WithReserve(ctx context.Context, rq *pipeline.Request, res *resources.Resource, sub string) context.Context {
 	return store.UseReserve(ctx, reserveFor(rq.User, res.GroupResource(), sub))
 }
 
@@ -78,13 +78,13 @@ func ofControlPlane(u *auth.User) bool {
 
 // lessRoom changes an updated object that the store refused with err to one that takes less room. It reports false if
 // there is none.
-func lessRoom(err error, c change, base, last kind.Object) bool {
+func lessRoom(err error, c Change, base, last kind.Object) bool {
 	switch {
-	case errors.Is(err, store.ErrTooLarge) && !c.applied:
+	case errors.Is(err, store.ErrTooLarge) && !c.Applied:
 		last.SetManagedFields(nil)
 		return true
 	case errors.Is(err, store.ErrNoSpace) && base != nil &&
-		(!c.applied || len(last.GetFinalizers()) < len(base.GetFinalizers())):
+		(!c.Applied || len(last.GetFinalizers()) < len(base.GetFinalizers())):
 		// a new entry could take more than the change gives back: a scale to 0, the removal of a finalizer
 		last.SetManagedFields(base.GetManagedFields())
 		return true

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handlers
+package writes
 
 import (
 	"context"
@@ -20,9 +20,9 @@ var largeWrites = newLargeWrites()
 
 func newLargeWrites() *cpusem.Gate { return cpusem.New(runtime.GOMAXPROCS(0)) }
 
-// inTurn runs compute, which computes the managed fields of rq. Large writes wait for their turn, within the request's
+// InTurn runs compute, which computes the managed fields of rq. Large writes wait for their turn, within the request's
 // deadline.
-func inTurn(ctx context.Context, rq *pipeline.Request, compute func() error) error {
+func InTurn(ctx context.Context, rq *pipeline.Request, compute func() error) error {
 	if rq.Length >= 0 && rq.Length < largeWrite { // -1: unknown length
 		return compute()
 	}
