@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"keelson/apiserver/addresses"
-	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/noderestriction"
 	"keelson/apiserver/servicealloc"
 	"keelson/cluster/credentials"
 	"keelson/cluster/nodehost"
@@ -93,12 +93,12 @@ func (c Config) keys() (credentials.Config, error) {
 
 // nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only
 // their --cluster-cidr defines the cluster's.
-func (c Config) nodeChosenRanges() admission.PodRanges {
+func (c Config) nodeChosenRanges() noderestriction.PodRanges {
 	ranges := c.Controllers.PodRanges
 	if len(ranges.Cluster) == 0 && c.agents() {
 		ranges.Cluster = []netip.Prefix{nodehost.DefaultClusterCIDR}
 	}
-	return admission.PodRanges{
+	return noderestriction.PodRanges{
 		Cluster:  ranges.Cluster,
 		Bits4:    ranges.Bits4,
 		Bits6:    ranges.Bits6,

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/access"
-	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/noderestriction"
 	"keelson/apiserver/pipeline"
 	"keelson/auth"
 	"keelson/auth/authz"
@@ -43,7 +43,7 @@ func markSender(reader *access.Reader) func(*http.Request) ledger.Sender {
 			return sender
 		}
 		sender.Steps = steps[u.Name]
-		if node, ok := admission.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
+		if node, ok := noderestriction.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
 			sender.Node = node
 			sender.Bound = func() map[string]ledger.Pod { return podsByUID(reader.PodsOn(node)) }
 			if sender.Steps == nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the chain of admission plugins between decoding and storing a write. handlers calls the chain;
-// the simple plugins are files of this package, the others are in packages below. Plugins read objects through the
-// interfaces that they declare. Only webhook plugins call other servers.
+// Package admission is the chain of admission plugins between decoding and storing a write, and what plugins are made
+// of: requests, the objects they read, the changes they report, metrics. handlers and writes call the chain; the
+// plugins are in packages below. Only webhook plugins call other servers.
 package admission
 
 import (
@@ -81,7 +81,7 @@ func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.N
 	if r.Namespace == "" || r.namespace != nil {
 		return r.namespace, nil
 	}
-	ns, err := get[*corev1.Namespace](ctx, reader, namespaces, "", r.Namespace)
+	ns, err := Get[*corev1.Namespace](ctx, reader, Namespaces, "", r.Namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,16 +21,15 @@ type Reader interface {
 	List(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]runtime.Object, error)
 }
 
+// The resources of core objects that several plugins read.
 var (
-	namespaces      = corev1.SchemeGroupVersion.WithResource("namespaces")
-	serviceAccounts = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
-	limitRanges     = corev1.SchemeGroupVersion.WithResource("limitranges")
-	pods            = corev1.SchemeGroupVersion.WithResource("pods")
-	priorityClasses = schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")
+	Namespaces      = corev1.SchemeGroupVersion.WithResource("namespaces")
+	ServiceAccounts = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	Pods            = corev1.SchemeGroupVersion.WithResource("pods")
 )
 
-// get reads an object of a known type.
-func get[T runtime.Object](
+// Get reads an object of a known type.
+func Get[T runtime.Object](
 	ctx context.Context, r Reader, gvr schema.GroupVersionResource, namespace, name string,
 ) (T, error) {
 	obj, err := r.Get(ctx, gvr, namespace, name)
@@ -46,8 +44,8 @@ func get[T runtime.Object](
 	return t, nil
 }
 
-// list reads objects of a known type.
-func list[T runtime.Object](
+// List reads objects of a known type.
+func List[T runtime.Object](
 	ctx context.Context, r Reader, gvr schema.GroupVersionResource, namespace string,
 ) ([]T, error) {
 	objs, err := r.List(ctx, gvr, namespace)
@@ -68,10 +66,8 @@ func Forbidden(r *Request, format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))
 }
 
-func isPod(r *Request) bool { return r.Resource == pods && r.Subresource == "" }
-
-// podOf returns the pod in a write of pods.
-func podOf(r *Request) (*corev1.Pod, error) {
+// PodOf returns the pod in a write of pods.
+func PodOf(r *Request) (*corev1.Pod, error) {
 	p, ok := r.Object.(*corev1.Pod)
 	if !ok {
 		return nil, apierrors.NewBadRequest("resource was marked with kind Pod but was unable to be converted")
@@ -79,8 +75,10 @@ func podOf(r *Request) (*corev1.Pod, error) {
 	return p, nil
 }
 
-// isNotFound also unwraps errors.
-func isNotFound(err error) bool {
+// IsNotFound also unwraps errors.
+func IsNotFound(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code == 404
 }
+
+var Nodes = corev1.SchemeGroupVersion.WithResource("nodes")

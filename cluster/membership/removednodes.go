@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver/access"
-	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/noderestriction"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -153,6 +153,6 @@ func (a RemovedNodeCheck) Authenticate(r *http.Request) (*auth.User, bool, error
 		return nil, false, fmt.Errorf("%w: node %s was removed from the cluster at %s, after its certificate was "+
 			"issued", authn.ErrUnauthorized, node, at.Format(time.RFC3339))
 	}
-	user.Annotations = map[string]string{admission.RemovedNode: at.Format(time.RFC3339)}
+	user.Annotations = map[string]string{noderestriction.RemovedNode: at.Format(time.RFC3339)}
 	return user, true, nil
 }

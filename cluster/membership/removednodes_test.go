@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/noderestriction"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client/clienttest"
@@ -60,7 +60,7 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 		if ok != c.authenticated || ok == errors.Is(err, authn.ErrUnauthorized) {
 			t.Errorf("%s: %v, %v", c.what, ok, err)
 		}
-		if ok && (u.Annotations[admission.RemovedNode] != "") != c.marked {
+		if ok && (u.Annotations[noderestriction.RemovedNode] != "") != c.marked {
 			t.Errorf("%s: marked %q", c.what, u.Annotations)
 		}
 	}

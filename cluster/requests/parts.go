@@ -22,6 +22,7 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/noderestriction"
 	"keelson/apiserver/admission/plugins"
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/configreload"
@@ -56,7 +57,7 @@ func ThroughEgress(egress *outbound.Egress) remote.Via {
 // roleAccounts are the service accounts of the roles next to kubelets.
 func Parts(
 	k *credentials.Keys, log *slog.Logger, data *apiserver.Data, egress *outbound.Egress, rbac *authz.RBAC,
-	opts *options.Options, ranges admission.PodRanges, roleAccounts []string, files *configreload.Files,
+	opts *options.Options, ranges noderestriction.PodRanges, roleAccounts []string, files *configreload.Files,
 ) (apiserver.Parts, *authn.Tokens, error) {
 	webhooks := ThroughEgress(egress)
 	believed, err := opts.Tokens.Config(k.Tokens)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins is the table of admission plugins in Kubernetes' order. apiserver/options builds a chain from it. It
-// starts nothing and makes no decision itself.
+// Package plugins is the table of admission plugins in Kubernetes' order, and the simple ones: a file each. The others
+// are packages next to it. apiserver/options builds a chain from the table. Plugins read objects through
+// admission.Reader only.
 package plugins
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -17,6 +19,7 @@ import (
 	"keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/eventlimit"
 	"keelson/apiserver/admission/imagepolicy"
+	"keelson/apiserver/admission/noderestriction"
 	"keelson/apiserver/admission/podsecurity"
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/admission/quota"
@@ -45,7 +48,7 @@ type Config struct {
 	// RoleAccounts are the service accounts in kube-system of node roles other than the kubelet.
 	RoleAccounts []string
 	// PodRanges are the pod CIDRs that nodes may set themselves.
-	PodRanges admission.PodRanges
+	PodRanges noderestriction.PodRanges
 	// Authorizer is called by plugins and expressions.
 	Authorizer auth.Authorizer
 	// File holds the plugins' configuration; nil: none.
@@ -74,47 +77,47 @@ var table = []row{
 	{
 		name:         "AlwaysAdmit",
 		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} }),
+		build:        withoutHandlers(func(*Config) admission.Plugin { return AlwaysAdmit{} }),
 	},
 	{
 		name:         "NamespaceAutoProvision",
 		offByDefault: true,
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.NamespaceAutoProvision{Reader: c.Objects}
+			return NamespaceAutoProvision{Reader: c.Objects}
 		}),
 	},
 	{
 		name: "NamespaceLifecycle",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.NamespaceLifecycle{Reader: c.Objects}
+			return NamespaceLifecycle{Reader: c.Objects}
 		}),
 	},
 	{
 		name:         "NamespaceExists",
 		offByDefault: true,
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.NamespaceExists{Reader: c.Objects}
+			return NamespaceExists{Reader: c.Objects}
 		}),
 	},
 	{
 		name:         "LimitPodHardAntiAffinityTopology",
 		offByDefault: true,
 		build: withoutHandlers(func(*Config) admission.Plugin {
-			return admission.LimitPodHardAntiAffinityTopology{}
+			return LimitPodHardAntiAffinityTopology{}
 		}),
 	},
 	{
 		name:  "LimitRanger",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} }),
+		build: withoutHandlers(func(c *Config) admission.Plugin { return LimitRanger{Reader: c.Objects} }),
 	},
 	{
 		name:  "ServiceAccount",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} }),
+		build: withoutHandlers(func(c *Config) admission.Plugin { return ServiceAccount{Reader: c.Objects} }),
 	},
 	{
 		name: "NodeRestriction",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.NodeRestriction{
+			return noderestriction.Plugin{
 				Reader:       c.Objects,
 				NodeName:     c.NodeName,
 				RoleAccounts: c.RoleAccounts,
@@ -125,12 +128,12 @@ var table = []row{
 	},
 	{
 		name:  "TaintNodesByCondition",
-		build: withoutHandlers(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} }),
+		build: withoutHandlers(func(*Config) admission.Plugin { return TaintNodesByCondition{} }),
 	},
 	{
 		name:         "AlwaysPullImages",
 		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} }),
+		build:        withoutHandlers(func(*Config) admission.Plugin { return AlwaysPullImages{} }),
 	},
 	{
 		name:         "ImagePolicyWebhook",
@@ -159,23 +162,23 @@ var table = []row{
 		offByDefault: true,
 		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 			selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
-			return admission.PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
+			return PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
 		},
 	},
 	{
 		name:  "Priority",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} }),
+		build: withoutHandlers(func(c *Config) admission.Plugin { return Priority{Reader: c.Objects} }),
 	},
 	{
 		name:  "DefaultTolerationSeconds",
-		build: withoutHandlers(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} }),
+		build: withoutHandlers(func(*Config) admission.Plugin { return DefaultTolerationSeconds{} }),
 	},
 	{
 		name:         "PodTolerationRestriction",
 		offByDefault: true,
 		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 			conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
-			return admission.PodTolerationRestriction{
+			return PodTolerationRestriction{
 				Reader:    c.Objects,
 				Default:   conf.Default,
 				Whitelist: conf.Whitelist,
@@ -193,27 +196,27 @@ var table = []row{
 	{
 		name:         "ExtendedResourceToleration",
 		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} }),
+		build:        withoutHandlers(func(*Config) admission.Plugin { return ExtendedResourceToleration{} }),
 	},
 	{
 		name: "DefaultStorageClass",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.DefaultStorageClass{Reader: c.Objects}
+			return DefaultStorageClass{Reader: c.Objects}
 		}),
 	},
 	{
 		name:  "StorageObjectInUseProtection",
-		build: withoutHandlers(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} }),
+		build: withoutHandlers(func(*Config) admission.Plugin { return StorageObjectInUseProtection{} }),
 	},
 	{
 		name:  "PodGroupProtection",
-		build: withoutHandlers(func(*Config) admission.Plugin { return admission.PodGroupProtection{} }),
+		build: withoutHandlers(func(*Config) admission.Plugin { return PodGroupProtection{} }),
 	},
 	{
 		name:         "OwnerReferencesPermissionEnforcement",
 		offByDefault: true,
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.OwnerReferencesPermissionEnforcement{
+			return OwnerReferencesPermissionEnforcement{
 				Authorizer: c.Authorizer,
 				ResourceOf: c.Objects.ResourceOf,
 			}
@@ -222,68 +225,68 @@ var table = []row{
 	{
 		name: "PersistentVolumeClaimResize",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.PersistentVolumeClaimResize{Reader: c.Objects}
+			return PersistentVolumeClaimResize{Reader: c.Objects}
 		}),
 	},
 	{
 		name:  "RuntimeClass",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.RuntimeClass{Reader: c.Objects} }),
+		build: withoutHandlers(func(c *Config) admission.Plugin { return RuntimeClass{Reader: c.Objects} }),
 	},
 	{
 		name: "CertificateApproval",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.CertificateApproval{Authorizer: c.Authorizer}
+			return CertificateApproval{Authorizer: c.Authorizer}
 		}),
 	},
 	{
 		name: "CertificateSigning",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.CertificateSigning{Authorizer: c.Authorizer}
+			return CertificateSigning{Authorizer: c.Authorizer}
 		}),
 	},
 	{
 		name: "ClusterTrustBundleAttest",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.ClusterTrustBundleAttest{Authorizer: c.Authorizer}
+			return ClusterTrustBundleAttest{Authorizer: c.Authorizer}
 		}),
 	},
 	{
 		name:  "CertificateSubjectRestriction",
-		build: withoutHandlers(func(*Config) admission.Plugin { return admission.CertificateSubjectRestriction{} }),
+		build: withoutHandlers(func(*Config) admission.Plugin { return CertificateSubjectRestriction{} }),
 	},
 	{
 		name: "DefaultIngressClass",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.DefaultIngressClass{Reader: c.Objects}
+			return DefaultIngressClass{Reader: c.Objects}
 		}),
 	},
 	{
 		name:         "DenyServiceExternalIPs",
 		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} }),
+		build:        withoutHandlers(func(*Config) admission.Plugin { return DenyServiceExternalIPs{} }),
 	},
 	{
 		name: "ServiceExternalIPs",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.ServiceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
+			return ServiceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
 		}),
 	},
 	{
 		name: "PodTopologyLabels",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.PodTopologyLabels{Reader: c.Objects}
+			return PodTopologyLabels{Reader: c.Objects}
 		}),
 	},
 	{
 		name: "NodeDeclaredFeatureValidator",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.NodeDeclaredFeatureValidator{Reader: c.Objects}
+			return NodeDeclaredFeatureValidator{Reader: c.Objects}
 		}),
 	},
 	{
 		name: "PodResizeValidator",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.PodResizeValidator{Reader: c.Objects}
+			return PodResizeValidator{Reader: c.Objects}
 		}),
 	},
 	{
@@ -333,7 +336,7 @@ var table = []row{
 	{
 		name:         "AlwaysDeny",
 		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysDeny{} }),
+		build:        withoutHandlers(func(*Config) admission.Plugin { return AlwaysDeny{} }),
 	},
 }
 
@@ -407,4 +410,12 @@ func Names() []string {
 		out[i] = r.name
 	}
 	return out
+}
+
+// podIn returns the pod that req writes by one of the operations; nil: it writes none.
+func podIn(req *admission.Request, operations ...admission.Operation) (*corev1.Pod, error) {
+	if req.Resource != admission.Pods || req.Subresource != "" || !slices.Contains(operations, req.Operation) {
+		return nil, nil
+	}
+	return admission.PodOf(req)
 }
