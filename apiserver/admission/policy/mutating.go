@@ -53,35 +53,16 @@ func (p *Mutating) SetPolicy(obj runtime.Object) {
 		return
 	}
 	s := &policy.Spec
-	criteria, err := criteriaOf(s.MatchConstraints)
-	pol := &compiledPolicy[patches]{
-		name:      policy.Name,
-		criteria:  criteria,
-		configErr: err,
-		policy:    s.FailurePolicy,
-		params:    s.ParamKind,
-		compiled: sync.OnceValue(func() *patches {
-			return compilePatches(s, p.observe(policy.Name, admission.StepAdmit))
-		}),
-	}
-	p.update(func() { p.policies[policy.Name] = pol })
+	p.setPolicy(policy.Name, s.MatchConstraints, s.FailurePolicy, s.ParamKind, func() *patches {
+		return compilePatches(s, p.observe(policy.Name, admission.StepAdmit))
+	})
 }
 
 // SetBinding adds or updates a binding.
 func (p *Mutating) SetBinding(obj runtime.Object) {
-	o, ok := obj.(*registrationv1.MutatingAdmissionPolicyBinding)
-	if !ok {
-		return
+	if o, ok := obj.(*registrationv1.MutatingAdmissionPolicyBinding); ok {
+		p.setBinding(&binding{name: o.Name, policy: o.Spec.PolicyName, params: o.Spec.ParamRef}, o.Spec.MatchResources)
 	}
-	criteria, err := criteriaOf(o.Spec.MatchResources)
-	b := &binding{
-		name:      o.Name,
-		policy:    o.Spec.PolicyName,
-		criteria:  criteria,
-		configErr: err,
-		params:    o.Spec.ParamRef,
-	}
-	p.update(func() { p.bindings[o.Name] = b })
 }
 
 // patches holds a policy's compiled expressions.
@@ -187,11 +168,7 @@ func (m *mutatingRun) policy(ctx context.Context, pol *compiledPolicy[patches]) 
 		return nil
 	}
 	for _, binding := range pol.bindings {
-		ok, err := binding.match(ctx, m.r, m.plugin.Reader)
-		var params []runtime.Object
-		if err == nil && ok {
-			params, err = parameters(ctx, m.plugin.Reader, pol.params, binding.params, m.r.Namespace)
-		}
+		params, err := pol.parameters(ctx, m.r, m.plugin.Reader, binding)
 		if err != nil {
 			m.fail(pol, binding, fmt.Errorf("failed to configure binding: %w", err), "")
 			continue

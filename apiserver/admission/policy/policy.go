@@ -112,6 +112,29 @@ func (p *compiledPolicy[P]) ignoresFailure() bool {
 	return p.policy != nil && *p.policy == registrationv1.Ignore
 }
 
+// setPolicy adds or updates a policy, whose expressions compile compiles.
+func (s *policyStore[P]) setPolicy(
+	name string, match *registrationv1.MatchResources, failure *registrationv1.FailurePolicyType,
+	params *registrationv1.ParamKind, compile func() *P,
+) {
+	criteria, err := criteriaOf(match)
+	pol := &compiledPolicy[P]{
+		name:      name,
+		criteria:  criteria,
+		configErr: err,
+		policy:    failure,
+		params:    params,
+		compiled:  sync.OnceValue(compile),
+	}
+	s.update(func() { s.policies[name] = pol })
+}
+
+// setBinding adds or updates a binding, which applies to match.
+func (s *policyStore[P]) setBinding(b *binding, match *registrationv1.MatchResources) {
+	b.criteria, b.configErr = criteriaOf(match)
+	s.update(func() { s.bindings[b.name] = b })
+}
+
 func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
 	if m == nil {
 		return nil, nil
@@ -198,18 +221,22 @@ func (p *compiledPolicy[P]) match(ctx context.Context, r *admission.Request, rea
 	return p.criteria.Match(ctx, r, reader)
 }
 
-func (b *binding) match(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
-	if b.configErr != nil || b.criteria == nil {
-		return b.configErr == nil, b.configErr
-	}
-	t, err := b.criteria.Match(ctx, r, reader)
-	return t != nil, err
-}
-
-// parameters are the objects for which a binding evaluates its policy; one nil if there are no parameters.
-func parameters(
-	ctx context.Context, reader Reader, k *registrationv1.ParamKind, ref *registrationv1.ParamRef, namespace string,
+// parameters are the objects for which a binding evaluates the policy on a request: none if the binding does not match
+// it, one nil if there are no parameters.
+func (p *compiledPolicy[P]) parameters(
+	ctx context.Context, r *admission.Request, reader Reader, b *binding,
 ) ([]runtime.Object, error) {
+	if b.configErr != nil {
+		return nil, b.configErr
+	}
+	if b.criteria != nil {
+		if t, err := b.criteria.Match(ctx, r, reader); err != nil || t == nil {
+			return nil, err
+		}
+	}
+	k := p.params
+	ref := b.params
+	namespace := r.Namespace
 	if k == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	celgo "github.com/google/cel-go/cel"
@@ -50,34 +49,21 @@ func (p *Validating) SetPolicy(obj runtime.Object) {
 		return
 	}
 	s := &policy.Spec
-	criteria, err := criteriaOf(s.MatchConstraints)
-	pol := &compiledPolicy[checks]{
-		name:      policy.Name,
-		criteria:  criteria,
-		configErr: err,
-		policy:    s.FailurePolicy,
-		params:    s.ParamKind,
-		compiled:  sync.OnceValue(func() *checks { return compile(s, p.observe(policy.Name, admission.StepValidate)) }),
-	}
-	p.update(func() { p.policies[policy.Name] = pol })
+	p.setPolicy(policy.Name, s.MatchConstraints, s.FailurePolicy, s.ParamKind, func() *checks {
+		return compile(s, p.observe(policy.Name, admission.StepValidate))
+	})
 }
 
 // SetBinding adds or updates a binding.
 func (p *Validating) SetBinding(obj runtime.Object) {
-	o, ok := obj.(*registrationv1.ValidatingAdmissionPolicyBinding)
-	if !ok {
-		return
+	if o, ok := obj.(*registrationv1.ValidatingAdmissionPolicyBinding); ok {
+		p.setBinding(&binding{
+			name:    o.Name,
+			policy:  o.Spec.PolicyName,
+			params:  o.Spec.ParamRef,
+			actions: o.Spec.ValidationActions,
+		}, o.Spec.MatchResources)
 	}
-	criteria, err := criteriaOf(o.Spec.MatchResources)
-	b := &binding{
-		name:      o.Name,
-		policy:    o.Spec.PolicyName,
-		criteria:  criteria,
-		configErr: err,
-		params:    o.Spec.ParamRef,
-		actions:   o.Spec.ValidationActions,
-	}
-	p.update(func() { p.bindings[o.Name] = b })
 }
 
 // checks holds a policy's compiled expressions.
@@ -235,11 +221,7 @@ func (v *validatingRun) misconfigured(pol *compiledPolicy[checks], b *binding, e
 func (v *validatingRun) binding(
 	ctx context.Context, pol *compiledPolicy[checks], b *binding, t *matching.Target,
 ) error {
-	ok, err := b.match(ctx, v.r, v.plugin.Reader)
-	if err != nil || !ok {
-		return err
-	}
-	params, err := parameters(ctx, v.plugin.Reader, pol.params, b.params, v.r.Namespace)
+	params, err := pol.parameters(ctx, v.r, v.plugin.Reader, b)
 	if err != nil || len(params) == 0 {
 		return err
 	}
