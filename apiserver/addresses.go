@@ -74,8 +74,8 @@ func (a serviceAddresses) AfterDelete(ctx context.Context, obj kind.Object) {
 }
 
 // handlers pass the allocator what is stored.
-func (a serviceAddresses) handlers() []EventHandler {
-	return []EventHandler{
+func (a serviceAddresses) handlers() []access.EventHandler {
+	return []access.EventHandler{
 		{Resource: serviceCIDRs, Set: a.SetRange, Remove: a.RemoveRange},
 		{Resource: ipAddresses, Set: a.SetAddress, Remove: a.RemoveAddress},
 		{Resource: servicesGVR, Set: a.SetService, Remove: a.RemoveService},
@@ -83,13 +83,13 @@ func (a serviceAddresses) handlers() []EventHandler {
 }
 
 // portHandlers pass the allocator the record of node ports that servers share; nil: there is none.
-func portHandlers(allocator *servicealloc.Allocator, record objects.Storage) []EventHandler {
+func portHandlers(allocator *servicealloc.Allocator, record objects.Storage) []access.EventHandler {
 	if record == nil {
 		return nil
 	}
-	return []EventHandler{{
+	return []access.EventHandler{{
 		Resource: resources.RangeAllocations.Resource.WithVersion("v1"),
-		storage:  record,
+		Storage:  record,
 		Set:      allocator.SetRangeAllocation,
 		Remove:   allocator.RemoveRangeAllocation,
 	}}

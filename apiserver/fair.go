@@ -9,6 +9,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson/apiserver/access"
 	"keelson/apiserver/fairness"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
@@ -28,10 +29,10 @@ const (
 
 // fairnessHandlers update the controller and the status of FlowSchemas from the stored FlowSchemas and
 // PriorityLevelConfigurations.
-func fairnessHandlers(controller *fairness.Controller, status *flowSchemaStatus) []EventHandler {
-	var out []EventHandler
+func fairnessHandlers(controller *fairness.Controller, status *flowSchemaStatus) []access.EventHandler {
+	var out []access.EventHandler
 	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
-		out = append(out, EventHandler{
+		out = append(out, access.EventHandler{
 			Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource),
 			Set: func(o runtime.Object) {
 				controller.Set(o)

@@ -39,8 +39,8 @@ func newTunnels(reader *access.Reader, log *slog.Logger) *tunnels.Tunnels {
 }
 
 // closeTunnels ends the tunnels of deleted nodes.
-func closeTunnels(opened *tunnels.Tunnels) EventHandler {
-	return EventHandler{
+func closeTunnels(opened *tunnels.Tunnels) access.EventHandler {
+	return access.EventHandler{
 		Resource: nodesGVR,
 		Set:      func(runtime.Object) {},
 		Remove: func(obj runtime.Object) {

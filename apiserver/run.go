@@ -8,22 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/watch"
 
-	"keelson/api/kind"
-	"keelson/apiserver/objects"
+	"keelson/apiserver/access"
 	"keelson/lib/connlimit"
 	"keelson/lib/h2"
 )
@@ -70,8 +62,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 
 // serve runs the event handlers, bootstraps, and accepts requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready func()) error {
+	handlers := access.NewEventHandlers(s.data.Served)
 	for _, f := range append(slices.Clone(s.eventHandlers), s.upkeepHandlers()...) {
-		if err := s.startHandler(inner, group, f); err != nil {
+		if err := handlers.Start(inner, group, f); err != nil {
 			return err
 		}
 	}
@@ -92,7 +85,8 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 		}
 		return err
 	}
-	if err := s.waitForHandlers(ctx, inner); err != nil {
+	// All rules apply to the first request.
+	if err := handlers.Wait(inner, ctx); err != nil {
 		return err
 	}
 	group.Go(func() error { return s.upkeep.loop.Run(inner) })
@@ -189,126 +183,4 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 		WriteTimeout: time.Minute,
 	})
 	return hs
-}
-
-// startHandler passes eventHandler all objects, then every change until inner ends.
-func (s *Server) startHandler(inner context.Context, group *errgroup.Group, eventHandler EventHandler) error {
-	st := eventHandler.storage
-	if st == nil {
-		var err error
-		if st, err = s.data.Served.Storage(eventHandler.Resource); err != nil {
-			return err
-		}
-	}
-	known := map[string]kind.Object{}
-	rv, err := eventHandler.relist(inner, st, known)
-	if err != nil {
-		return err
-	}
-	at := &handlerState{storage: st, query: eventHandler.query()}
-	at.seen.Store(revisionOf(rv))
-	s.handlerProgress = append(s.handlerProgress, at)
-	group.Go(func() error {
-		for inner.Err() == nil {
-			lost, err := eventHandler.watch(inner, st, known, &rv, &at.seen)
-			if lost && inner.Err() == nil {
-				rv, err = eventHandler.relist(inner, st, known)
-				at.seen.Store(revisionOf(rv))
-			}
-			if err != nil && inner.Err() == nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return nil
-}
-
-// query selects the handler's objects.
-func (f EventHandler) query() objects.ListQuery {
-	return objects.ListQuery{Namespace: f.namespace, Labels: labels.Everything(), Fields: fields.Everything()}
-}
-
-// relist updates known, and the event handler, to the current state.
-func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
-	// resourceVersion=0 reads the cache and skips unreadable objects.
-	query := f.query()
-	query.ResourceVersion = "0"
-	page, err := st.List(ctx, query)
-	if err != nil {
-		return "", fmt.Errorf("list %s: %w", f.Resource.Resource, err)
-	}
-	gone := maps.Clone(known)
-	for _, e := range page.Items {
-		delete(gone, e.Key)
-		known[e.Key] = e.Object
-		f.Set(e.Object)
-	}
-	for key, obj := range gone {
-		delete(known, key)
-		f.Remove(obj)
-	}
-	return objects.FormatRevision(page.Revision), nil
-}
-
-// watch passes on changes after rv; lost means that the history is gone.
-func (f EventHandler) watch(
-	ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64,
-) (lost bool, err error) {
-	query := f.query()
-	query.ResourceVersion = *rv
-	watcher, err := st.Watch(ctx, query)
-	if err != nil {
-		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err),
-			fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
-	}
-	for ev := range watcher.Events() {
-		*rv = ev.Entry.Object.GetResourceVersion()
-		switch ev.Type {
-		case watch.Added, watch.Modified:
-			known[ev.Entry.Key] = ev.Entry.Object
-			f.Set(ev.Entry.Object)
-		case watch.Deleted:
-			delete(known, ev.Entry.Key)
-			f.Remove(ev.Entry.Object)
-		case watch.Bookmark, watch.Error:
-		}
-		seen.Store(revisionOf(*rv))
-	}
-	return watcher.Err() != nil, nil
-}
-
-// handlerState is the progress of an event handler.
-type handlerState struct {
-	storage objects.Storage
-	query   objects.ListQuery
-	seen    atomic.Int64 // the revision of the last object, or list, that it received
-}
-
-// waitForHandlers waits until all event handlers have received the bootstrap objects, so that all rules apply to the
-// first request.
-func (s *Server) waitForHandlers(ctx, inner context.Context) error {
-	for _, f := range s.handlerProgress {
-		page, err := f.storage.List(inner, f.query)
-		if err != nil {
-			return fmt.Errorf("wait for event handlers: %w", err)
-		}
-		last := int64(0)
-		for _, e := range page.Items {
-			last = max(last, revisionOf(e.Object.GetResourceVersion()))
-		}
-		for f.seen.Load() < last && ctx.Err() == nil && inner.Err() == nil {
-			time.Sleep(100 * time.Microsecond) // the write is between the cache and its watcher
-		}
-	}
-	return nil
-}
-
-// revisionOf parses a resourceVersion; 0: invalid.
-func revisionOf(rv string) int64 {
-	n, err := strconv.ParseInt(rv, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

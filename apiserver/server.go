@@ -66,7 +66,7 @@ type Config struct {
 	StandardHTTP2 bool
 	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC
 	// rules, for example).
-	EventHandlers []EventHandler
+	EventHandlers []access.EventHandler
 	// Bootstrap are objects that must exist, of the kinds in keptKinds: missing ones are created, others reconciled.
 	Bootstrap []runtime.Object
 	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
@@ -119,21 +119,11 @@ type Parts struct {
 	// Rules lists a user's rules for SelfSubjectRulesReview; may be nil.
 	Rules handlers.Rules
 	// EventHandlers is like Config.EventHandlers, for the parts themselves.
-	EventHandlers []EventHandler
+	EventHandlers []access.EventHandler
 	// Extra are further paths, like Config.Extra.
 	Extra map[string]http.Handler
 	// Guards check writes of a resource by their user, in addition to admission (RBAC's privilege escalation).
 	Guards map[schema.GroupResource]writes.Guard
-}
-
-// EventHandler receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
-type EventHandler struct {
-	Resource schema.GroupVersionResource
-	Set      func(runtime.Object)
-	Remove   func(runtime.Object)
-	storage  objects.Storage // for stored objects that are no resource of the API; nil: the resource's storage
-	// namespace limits the objects; empty: all
-	namespace string
 }
 
 // Server is an API server. New creates it, Run runs it.
@@ -149,8 +139,7 @@ type Server struct {
 	flowSchemaStatus *flowSchemaStatus
 	sources          *access.Sources
 	listener         *connlimit.Listener // nil without Config.Listener
-	eventHandlers    []EventHandler
-	handlerProgress  []*handlerState
+	eventHandlers    []access.EventHandler
 	health           *health
 	root             http.Handler
 	// used by one goroutine at a time: bootstrap, then endpointsLoop, then removeOwnEndpoint
@@ -239,7 +228,7 @@ func New(config Config) (*Server, error) {
 			portHandlers(allocator, record),
 			definitionHandlers(definitions),
 			serviceHandlers(services),
-			[]EventHandler{closeTunnels(data.tunnels)},
+			[]access.EventHandler{closeTunnels(data.tunnels)},
 			fairnessHandlers(fair, status),
 			config.Parts.EventHandlers,
 		),
@@ -333,8 +322,8 @@ func newDefinitions(
 	})
 }
 
-func definitionHandlers(definitions *crd.Definitions) []EventHandler {
-	return []EventHandler{{Resource: definitionsGVR, Set: definitions.Set, Remove: definitions.Remove}}
+func definitionHandlers(definitions *crd.Definitions) []access.EventHandler {
+	return []access.EventHandler{{Resource: definitionsGVR, Set: definitions.Set, Remove: definitions.Remove}}
 }
 
 var apiServicesGVR = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
@@ -366,13 +355,13 @@ func newServices(config *Config, own *writes.Own, catalog *catalog) *aggregate.S
 	})
 }
 
-func serviceHandlers(services *aggregate.Services) []EventHandler {
+func serviceHandlers(services *aggregate.Services) []access.EventHandler {
 	look := func(obj runtime.Object) {
 		if o, ok := obj.(kind.Object); ok && services.Uses(o.GetNamespace(), serviceOf(o)) {
 			services.Trigger()
 		}
 	}
-	return []EventHandler{
+	return []access.EventHandler{
 		{Resource: apiServicesGVR, Set: services.Set, Remove: services.Remove},
 		{Resource: servicesGVR, Set: look, Remove: look},
 		{Resource: slicesResource, Set: look, Remove: look},

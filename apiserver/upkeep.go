@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"keelson/api/kind"
+	"keelson/apiserver/access"
 	"keelson/apiserver/objects"
 	"keelson/lib/keyed"
 )
@@ -251,8 +252,8 @@ func (s *spacing) pass(ensure func() (bool, error)) (again time.Duration, err er
 }
 
 // upkeepHandlers are the event handlers that notice the deletion or change of an object.
-func (s *Server) upkeepHandlers() []EventHandler {
-	var out []EventHandler
+func (s *Server) upkeepHandlers() []access.EventHandler {
+	var out []access.EventHandler
 	for _, k := range s.upkeep.kinds {
 		if !k.watched {
 			continue
@@ -262,11 +263,11 @@ func (s *Server) upkeepHandlers() []EventHandler {
 				s.notice(refOf(k.gvr, o), o)
 			}
 		}
-		out = append(out, EventHandler{
+		out = append(out, access.EventHandler{
 			Resource:  k.gvr,
 			Set:       notice,
 			Remove:    notice,
-			namespace: k.namespace,
+			Namespace: k.namespace,
 		})
 	}
 	return out

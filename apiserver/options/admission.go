@@ -3,6 +3,7 @@
 package options
 
 import (
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/plugins"
@@ -31,7 +32,7 @@ func (o *Admission) rows() []option.Row {
 func (o *Admission) validate() error { return plugins.Check(o.Enable, o.Disable) }
 
 // New returns the chain of admission plugins over the server's own objects, and the resources that the plugins follow.
-func (o *Admission) New(c plugins.Config) (*admission.Chain, []plugins.EventHandler, error) {
+func (o *Admission) New(c plugins.Config) (*admission.Chain, []access.EventHandler, error) {
 	c.Enable = o.Enable
 	c.Disable = o.Disable
 	if o.ConfigFile != "" {

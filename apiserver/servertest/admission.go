@@ -51,13 +51,7 @@ func WithChain(c *Setup, edit func(*plugins.Config)) {
 		edit(&conf)
 		p.Metrics = conf.Metrics.Collectors()
 		chain, follow, err := plugins.New(conf)
-		for _, f := range follow {
-			p.EventHandlers = append(p.EventHandlers, apiserver.EventHandler{
-				Resource: f.Resource,
-				Set:      f.Set,
-				Remove:   f.Remove,
-			})
-		}
+		p.EventHandlers = append(p.EventHandlers, follow...)
 		p.Admission = chain
 		return p, err
 	}

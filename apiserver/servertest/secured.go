@@ -139,7 +139,7 @@ func StartSecured(
 			return parts, nil
 		}
 		for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
-			config.EventHandlers = append(config.EventHandlers, apiserver.EventHandler{
+			config.EventHandlers = append(config.EventHandlers, access.EventHandler{
 				Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
 				Set:      func(o runtime.Object) { rbac.Set(o) },
 				Remove:   rbac.Remove,

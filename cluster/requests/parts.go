@@ -121,7 +121,7 @@ func Parts(
 			Unlisted: authorizer.Unlisted,
 		},
 		Admission:     chain,
-		EventHandlers: pluginEventHandlers(follow),
+		EventHandlers: follow,
 		Metrics:       slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()),
 		Guards:        guards,
 	}, tokens, nil
@@ -192,22 +192,14 @@ func rbacGuards(e authz.Escalation) map[schema.GroupResource]writes.Guard {
 var rbacResources = []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}
 
 // RBACEventHandlers updates the authorizer's rules from the stored objects.
-func RBACEventHandlers(rbac *authz.RBAC) []apiserver.EventHandler {
-	var out []apiserver.EventHandler
+func RBACEventHandlers(rbac *authz.RBAC) []access.EventHandler {
+	var out []access.EventHandler
 	for _, resource := range rbacResources {
-		out = append(out, apiserver.EventHandler{
+		out = append(out, access.EventHandler{
 			Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
 			Set:      func(o runtime.Object) { rbac.Set(o) },
 			Remove:   rbac.Remove,
 		})
-	}
-	return out
-}
-
-func pluginEventHandlers(handlers []plugins.EventHandler) []apiserver.EventHandler {
-	out := make([]apiserver.EventHandler, len(handlers))
-	for i, w := range handlers {
-		out[i] = apiserver.EventHandler{Resource: w.Resource, Set: w.Set, Remove: w.Remove}
 	}
 	return out
 }

@@ -12,9 +12,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/eventlimit"
@@ -59,17 +58,11 @@ type Config struct {
 	Enable, Disable []string
 }
 
-// EventHandler is a resource whose objects a plugin must receive, before the first request and at every change.
-type EventHandler struct {
-	Resource    schema.GroupVersionResource
-	Set, Remove func(runtime.Object)
-}
-
 // row is one plugin.
 type row struct {
 	name         string
 	offByDefault bool // off by default
-	build        func(c *Config) (admission.Plugin, []EventHandler, error)
+	build        func(c *Config) (admission.Plugin, []access.EventHandler, error)
 }
 
 // table is the order of the plugins: first the built-in ones, then those that users configure, last the quota.
@@ -138,7 +131,7 @@ var table = []row{
 	{
 		name:         "ImagePolicyWebhook",
 		offByDefault: true,
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			conf, err := imagepolicy.Read(c.File.For("ImagePolicyWebhook"))
 			if err != nil {
 				return nil, nil, err
@@ -152,7 +145,7 @@ var table = []row{
 	},
 	{
 		name: "PodSecurity",
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			conf, err := podsecurity.Read(c.File.For("PodSecurity"))
 			return podsecurity.New(c.Objects, conf, c.Metrics), nil, err
 		},
@@ -160,7 +153,7 @@ var table = []row{
 	{
 		name:         "PodNodeSelector",
 		offByDefault: true,
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
 			return PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
 		},
@@ -176,7 +169,7 @@ var table = []row{
 	{
 		name:         "PodTolerationRestriction",
 		offByDefault: true,
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
 			return PodTolerationRestriction{
 				Reader:    c.Objects,
@@ -188,7 +181,7 @@ var table = []row{
 	{
 		name:         "EventRateLimit",
 		offByDefault: true,
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			limits, err := eventlimit.Read(c.File.For("EventRateLimit"))
 			return eventlimit.New(limits), nil, err
 		},
@@ -291,46 +284,46 @@ var table = []row{
 	},
 	{
 		name: "MutatingAdmissionPolicy",
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
-			return p, []EventHandler{
-				{policy.MutatingResource, p.SetPolicy, p.RemovePolicy},
-				{policy.MutatingBindingResource, p.SetBinding, p.RemoveBinding},
+			return p, []access.EventHandler{
+				{Resource: policy.MutatingResource, Set: p.SetPolicy, Remove: p.RemovePolicy},
+				{Resource: policy.MutatingBindingResource, Set: p.SetBinding, Remove: p.RemoveBinding},
 			}, nil
 		},
 	},
 	{
 		name: "MutatingAdmissionWebhook",
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			conf, err := c.webhooks("MutatingAdmissionWebhook")
 			p := webhook.NewMutating(conf)
-			return p, []EventHandler{{webhook.MutatingResource, p.Set, p.Remove}}, err
+			return p, []access.EventHandler{{Resource: webhook.MutatingResource, Set: p.Set, Remove: p.Remove}}, err
 		},
 	},
 	{
 		name: "ValidatingAdmissionPolicy",
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			p := policy.NewValidating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
-			return p, []EventHandler{
-				{policy.ValidatingResource, p.SetPolicy, p.RemovePolicy},
-				{policy.ValidatingBindingResource, p.SetBinding, p.RemoveBinding},
+			return p, []access.EventHandler{
+				{Resource: policy.ValidatingResource, Set: p.SetPolicy, Remove: p.RemovePolicy},
+				{Resource: policy.ValidatingBindingResource, Set: p.SetBinding, Remove: p.RemoveBinding},
 			}, nil
 		},
 	},
 	{
 		name: "ValidatingAdmissionWebhook",
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			conf, err := c.webhooks("ValidatingAdmissionWebhook")
 			p := webhook.NewValidating(conf)
-			return p, []EventHandler{{webhook.ValidatingResource, p.Set, p.Remove}}, err
+			return p, []access.EventHandler{{Resource: webhook.ValidatingResource, Set: p.Set, Remove: p.Remove}}, err
 		},
 	},
 	{
 		name: "ResourceQuota",
-		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			limited, err := quota.Read(c.File.For("ResourceQuota"))
 			p := quota.New(c.Objects, c.Writer, limited)
-			return p, []EventHandler{{quota.Resource, p.Set, p.Remove}}, err
+			return p, []access.EventHandler{{Resource: quota.Resource, Set: p.Set, Remove: p.Remove}}, err
 		},
 	},
 	{
@@ -353,17 +346,17 @@ func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 }
 
 // withoutHandlers adapts a plugin that follows no resource.
-func withoutHandlers(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []EventHandler, error) {
-	return func(c *Config) (admission.Plugin, []EventHandler, error) { return f(c), nil, nil }
+func withoutHandlers(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []access.EventHandler, error) {
+	return func(c *Config) (admission.Plugin, []access.EventHandler, error) { return f(c), nil, nil }
 }
 
 // New builds the chain, and returns the resources that it follows.
-func New(c Config) (*admission.Chain, []EventHandler, error) {
+func New(c Config) (*admission.Chain, []access.EventHandler, error) {
 	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, nil, err
 	}
 	var chain []admission.Plugin
-	var follow []EventHandler
+	var follow []access.EventHandler
 	for _, r := range table {
 		if slices.Contains(c.Disable, r.name) || r.offByDefault && !slices.Contains(c.Enable, r.name) {
 			continue
