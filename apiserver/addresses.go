@@ -6,14 +6,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,7 +21,6 @@ import (
 	"keelson/apiserver/resources"
 	"keelson/apiserver/servicealloc"
 	"keelson/apiserver/writes"
-	"keelson/store"
 )
 
 var (
@@ -171,76 +168,4 @@ func (c ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networkin
 		return nil, fmt.Errorf("address %s is a %T", ip, obj)
 	}
 	return a, nil
-}
-
-// warnRangeMismatch warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and
-// the Services' addresses stay unchanged.
-func (s *Server) warnRangeMismatch(ctx context.Context) {
-	obj, err := s.data.Reader.Get(ctx, serviceCIDRs, "", "kubernetes")
-	have, ok := obj.(*networkingv1.ServiceCIDR)
-	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.config.Address.CIDRs()) {
-		return
-	}
-	s.log.Warn("services keep the ranges of the ServiceCIDR kubernetes, which are not those of "+
-		"--service-cluster-ip-range: "+
-		"add a ServiceCIDR with the new range, or go back to the old one", "servicecidr", have.Spec.CIDRs,
-		"service-cluster-ip-range", s.config.Address.CIDRs())
-	const controller = "kubernetes-service-cidr-controller"
-	now := metav1.Now()
-	err = s.own.Create(ctx, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceDefault,
-			Name:      fmt.Sprintf("kubernetes.%x", now.UnixNano()),
-		},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "networking.k8s.io/v1",
-			Kind:       "ServiceCIDR",
-			Name:       have.Name,
-			UID:        have.UID,
-		},
-		Type:   corev1.EventTypeWarning,
-		Reason: "KubernetesDefaultServiceCIDRInconsistent",
-		Message: fmt.Sprintf("The default ServiceCIDR %v does not match the controller flag "+
-			"configurations %s", have.Spec.CIDRs, s.config.Address.CIDRs()),
-		FirstTimestamp:      now,
-		LastTimestamp:       now,
-		Count:               1,
-		Source:              corev1.EventSource{Component: controller},
-		ReportingController: controller,
-	})
-	if err != nil {
-		s.log.Debug("record event about service ranges", "error", err)
-	}
-}
-
-// setServiceCIDRReady sets the condition Ready of the server's own ServiceCIDR if it has no such condition yet.
-func (s *Server) setServiceCIDRReady(ctx context.Context) error {
-	const manager = "kube-apiserver"
-	res := s.data.Served.BuiltIn(serviceCIDRs)
-	ctx = store.UseReserve(ctx, store.FullReserve)
-	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, objects.Replace(func(
-		_ context.Context, current kind.Object,
-	) (kind.Object, error) {
-		was, ok := current.(*networkingv1.ServiceCIDR)
-		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil ||
-			was.DeletionTimestamp != nil ||
-			!slices.Equal(was.Spec.CIDRs, s.config.Address.CIDRs()) {
-			return current, nil
-		}
-		now := was.DeepCopy()
-		now.Status.Conditions = append(now.Status.Conditions, metav1.Condition{
-			Type:               networkingv1.ServiceCIDRConditionReady,
-			Status:             metav1.ConditionTrue,
-			LastTransitionTime: metav1.Now().Rfc3339Copy(),
-			Message:            "Kubernetes default Service CIDR is ready",
-		})
-		return now, res.FieldManagers["status"].Update(was, now, manager)
-	}))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("bootstrap: range of service addresses: %w", err)
-	}
-	return nil
 }

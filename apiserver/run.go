@@ -63,7 +63,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 // serve runs the event handlers, bootstraps, and accepts requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready func()) error {
 	handlers := access.NewEventHandlers(s.data.Served)
-	for _, f := range append(slices.Clone(s.eventHandlers), s.upkeepHandlers()...) {
+	for _, f := range slices.Concat(s.eventHandlers, s.upkeep.EventHandlers()) {
 		if err := handlers.Start(inner, group, f); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 		return err
 	}
 	group.Go(func() error { return s.addresses.Run(inner, s.log) })
-	if err := s.bootstrap(ctx); err != nil {
+	if err := s.upkeep.Bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // a stop is no error
 		}
@@ -89,14 +89,13 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 	if err := handlers.Wait(inner, ctx); err != nil {
 		return err
 	}
-	group.Go(func() error { return s.upkeep.loop.Run(inner) })
-	s.endpointsLoop.Add(struct{}{})
+	group.Go(func() error { return s.upkeep.Run(inner) })
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan struct{})
 	group.Go(func() error {
 		defer close(kept)
-		return s.endpointsLoop.Run(keeping)
+		return s.upkeep.RunEndpoints(keeping)
 	})
 	hs, failed := s.listen(inner, group)
 	s.health.ready.Store(true)
@@ -110,7 +109,7 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 	s.startShutdown()
 	cancel()
 	<-kept
-	s.removeOwnEndpoint(inner)
+	s.upkeep.Leave(inner)
 	if hs == nil {
 		return nil
 	}

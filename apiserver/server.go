@@ -41,11 +41,11 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/servicealloc"
+	"keelson/apiserver/upkeep"
 	"keelson/apiserver/writes"
 	"keelson/auth"
 	"keelson/event"
 	"keelson/lib/connlimit"
-	"keelson/lib/keyed"
 	"keelson/lib/mux"
 )
 
@@ -67,7 +67,7 @@ type Config struct {
 	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC
 	// rules, for example).
 	EventHandlers []access.EventHandler
-	// Bootstrap are objects that must exist, of the kinds in keptKinds: missing ones are created, others reconciled.
+	// Bootstrap are objects that must exist: missing ones are created, others reconciled (upkeep.Config.Objects).
 	Bootstrap []runtime.Object
 	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
 	RemovedBindings []*rbacv1.ClusterRoleBinding
@@ -131,7 +131,6 @@ type Server struct {
 	config           Config
 	log              *slog.Logger
 	data             *Data
-	own              *writes.Own
 	handler          *handlers.Handler
 	addresses        *servicealloc.Allocator
 	definitions      *crd.Definitions
@@ -142,10 +141,7 @@ type Server struct {
 	eventHandlers    []access.EventHandler
 	health           *health
 	root             http.Handler
-	// used by one goroutine at a time: bootstrap, then endpointsLoop, then removeOwnEndpoint
-	peers         *peers
-	endpointsLoop *keyed.Loop[struct{}]
-	upkeep        *upkeep
+	upkeep           *upkeep.Upkeep
 
 	stopping chan struct{} // closed when a shutdown begins
 	stop     sync.Once
@@ -215,7 +211,6 @@ func New(config Config) (*Server, error) {
 		config:           config,
 		log:              config.Log,
 		data:             data,
-		own:              own,
 		handler:          handler,
 		addresses:        allocator,
 		definitions:      definitions,
@@ -232,13 +227,21 @@ func New(config Config) (*Server, error) {
 			fairnessHandlers(fair, status),
 			config.Parts.EventHandlers,
 		),
-		health:   health,
-		root:     newPipeline(&config, metrics, fair, services, handler, rest),
-		peers:    newPeers(),
+		health: health,
+		root:   newPipeline(&config, metrics, fair, services, handler, rest),
+		upkeep: upkeep.New(upkeep.Config{
+			Served:          data.Served,
+			Reader:          data.Reader,
+			Own:             own,
+			Store:           data.store,
+			Shared:          config.SharedStore,
+			Address:         config.Address,
+			Objects:         config.Bootstrap,
+			RemovedBindings: config.RemovedBindings,
+			Log:             config.Log,
+		}),
 		stopping: stopping,
 	}
-	server.upkeep = server.newUpkeep()
-	server.endpointsLoop = server.newEndpointsLoop()
 	if config.Listener != nil {
 		server.listener = connlimit.New(config.Listener, cmp.Or(config.Connections, defaultConnections))
 		metrics.Registry.MustRegister(connectionMetrics{server.listener})
@@ -364,7 +367,7 @@ func serviceHandlers(services *aggregate.Services) []access.EventHandler {
 	return []access.EventHandler{
 		{Resource: apiServicesGVR, Set: services.Set, Remove: services.Remove},
 		{Resource: servicesGVR, Set: look, Remove: look},
-		{Resource: slicesResource, Set: look, Remove: look},
+		{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Set: look, Remove: look},
 	}
 }
 
@@ -385,3 +388,6 @@ func (s *Server) As(u *auth.User) http.Handler {
 
 // Source returns the cached objects as seen by u.
 func (s *Server) Source(u *auth.User) *access.Source { return s.sources.As(u) }
+
+// Ensure creates or reconciles an object like those of Config.Bootstrap, and keeps this version of it from now on.
+func (s *Server) Ensure(ctx context.Context, obj kind.Object) error { return s.upkeep.Ensure(ctx, obj) }

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"keelson/apiserver"
 	"keelson/apiserver/objects"
+	"keelson/apiserver/upkeep"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
@@ -221,6 +221,6 @@ func (c *Cluster) otherServers(st store.Store) func(context.Context) (bool, erro
 		if len(c.cfg.Etcd.Servers) == 0 {
 			return false, nil
 		}
-		return apiserver.ServersRenew(ctx, st)
+		return upkeep.ServersRenew(ctx, st)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"keelson/apiserver"
+	"keelson/apiserver/upkeep"
 	"keelson/pki"
 )
 
@@ -24,7 +24,7 @@ func retiredAnnotation(of ...*pki.Authority) map[string]string {
 	if len(sums) == 0 {
 		return nil
 	}
-	return map[string]string{apiserver.RetiredAnnotation: strings.Join(sums, " ")}
+	return map[string]string{upkeep.RetiredAnnotation: strings.Join(sums, " ")}
 }
 
 // Authorities describes the CAs of the cluster.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package upkeep
 
 import (
 	"context"
@@ -21,52 +21,52 @@ import (
 // namespaces exist in every cluster.
 var namespaces = []string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// bootstrap creates or reconciles the objects that every cluster has, and those of Config.Bootstrap.
+// Bootstrap creates or reconciles the objects that every cluster has, and those of Config.Objects.
 // An object that is refused (by a webhook, a policy, a quota) does not prevent the start: the upkeep retries it.
-func (s *Server) bootstrap(ctx context.Context) error {
+func (u *Upkeep) Bootstrap(ctx context.Context) error {
 	objs := make([]kind.Object, 0, len(namespaces))
 	for _, name := range namespaces {
 		objs = append(objs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	if err := s.keepAll(ctx, objs); err != nil {
+	if err := u.keepAll(ctx, objs); err != nil {
 		return err
 	}
-	objs, err := s.ownService()
+	objs, err := u.ownService()
 	if err != nil {
 		return err
 	}
-	for _, obj := range s.config.Bootstrap {
+	for _, obj := range u.config.Objects {
 		o, ok := obj.(kind.Object)
 		if !ok {
 			return fmt.Errorf("bootstrap: %T has no metadata", obj)
 		}
 		objs = append(objs, o)
 	}
-	if err := s.keepAll(ctx, objs); err != nil {
+	if err := u.keepAll(ctx, objs); err != nil {
 		return err
 	}
-	for _, b := range s.config.RemovedBindings {
-		if err := s.removeBindingSubjects(ctx, b); err != nil {
+	for _, b := range u.config.RemovedBindings {
+		if err := u.removeBindingSubjects(ctx, b); err != nil {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
 	}
-	if err := s.removeStrays(ctx); err != nil {
+	if err := u.removeStrays(ctx); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	if _, err := s.reconcileEndpoints(ctx); err != nil && !refused(err) {
+	if _, err := u.reconcileEndpoints(ctx); err != nil && !refused(err) {
 		return fmt.Errorf("bootstrap: endpoints of the service kubernetes: %w", err)
 	}
-	s.warnRangeMismatch(ctx)
+	u.warnRangeMismatch(ctx)
 	return nil
 }
 
 // keepAll adds independent objects to the upkeep and ensures them concurrently, so that the store can write them
 // together.
-func (s *Server) keepAll(ctx context.Context, objs []kind.Object) error {
+func (u *Upkeep) keepAll(ctx context.Context, objs []kind.Object) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for _, obj := range objs {
-		kept, ok, err := s.upkeep.add(obj)
+		kept, ok, err := u.add(obj)
 		if err != nil {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
@@ -74,10 +74,10 @@ func (s *Server) keepAll(ctx context.Context, objs []kind.Object) error {
 			continue // the kind is not served
 		}
 		group.Go(func() error {
-			_, err := s.ensure(ctx, kept)
+			_, err := u.ensure(ctx, kept)
 			if refused(err) {
-				s.log.Warn("an object of the system is refused, will retry", "err", err)
-				s.upkeep.loop.Add(kept.ref)
+				u.config.Log.Warn("an object of the system is refused, will retry", "err", err)
+				u.loop.Add(kept.ref)
 				return nil
 			}
 			return err
@@ -92,19 +92,19 @@ func (s *Server) keepAll(ctx context.Context, objs []kind.Object) error {
 // refused reports whether the API, not the store, refused a write.
 func refused(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
-// Ensure creates or reconciles an object like those of Config.Bootstrap, and keeps this version of it from now on.
-func (s *Server) Ensure(ctx context.Context, obj kind.Object) error {
-	kept, ok, err := s.upkeep.add(obj)
+// Ensure creates or reconciles an object like those of Config.Objects, and keeps this version of it from now on.
+func (u *Upkeep) Ensure(ctx context.Context, obj kind.Object) error {
+	kept, ok, err := u.add(obj)
 	if !ok {
 		return err // nil: the kind is not served
 	}
-	_, err = s.ensure(ctx, kept)
+	_, err = u.ensure(ctx, kept)
 	return err
 }
 
 // ensure creates or reconciles the object of kept, and reports whether it wrote.
-func (s *Server) ensure(ctx context.Context, kept keptObject) (wrote bool, err error) {
-	if wrote, err = s.write(ctx, kept); err != nil {
+func (u *Upkeep) ensure(ctx context.Context, kept keptObject) (wrote bool, err error) {
+	if wrote, err = u.write(ctx, kept); err != nil {
 		return wrote, err
 	}
 	if kept.kind.then != nil {
@@ -113,11 +113,11 @@ func (s *Server) ensure(ctx context.Context, kept keptObject) (wrote bool, err e
 	return wrote, nil
 }
 
-func (s *Server) write(ctx context.Context, kept keptObject) (wrote bool, err error) {
+func (u *Upkeep) write(ctx context.Context, kept keptObject) (wrote bool, err error) {
 	want := kept.want
 	gvr := kept.kind.gvr
 	name := gvr.Resource + " " + want.GetName()
-	current, err := s.data.Reader.Get(ctx, gvr, want.GetNamespace(), want.GetName())
+	current, err := u.config.Reader.Get(ctx, gvr, want.GetNamespace(), want.GetName())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("look for %s: %w", name, err)
 	}
@@ -127,13 +127,13 @@ func (s *Server) write(ctx context.Context, kept keptObject) (wrote bool, err er
 			return false, nil // the upkeep creates it again when it has gone
 		}
 		if kept.kind.replace == nil || !kept.kind.replace(have, want) {
-			return s.update(ctx, kept, have)
+			return u.update(ctx, kept, have)
 		}
-		if err := s.deleteOwn(ctx, gvr, have); err != nil {
+		if err := u.deleteOwn(ctx, gvr, have); err != nil {
 			return false, err
 		}
 	}
-	if err := s.own.Create(ctx, gvr, want); apierrors.IsAlreadyExists(err) {
+	if err := u.config.Own.Create(ctx, gvr, want); apierrors.IsAlreadyExists(err) {
 		return false, nil // another server has created it
 	} else if err != nil {
 		return false, fmt.Errorf("create %s: %w", name, err)
@@ -142,13 +142,13 @@ func (s *Server) write(ctx context.Context, kept keptObject) (wrote bool, err er
 }
 
 // update reconciles an existing object.
-func (s *Server) update(ctx context.Context, kept keptObject, have kind.Object) (wrote bool, err error) {
+func (u *Upkeep) update(ctx context.Context, kept keptObject, have kind.Object) (wrote bool, err error) {
 	reconcile := kept.kind.reconcile
 	probe, _ := have.DeepCopyObject().(kind.Object)
 	if reconcile == nil || !reconcile(probe, kept.want) {
 		return false, nil
 	}
-	if err := s.own.Update(ctx, kept.kind.gvr, kept.want, func(obj kind.Object) bool {
+	if err := u.config.Own.Update(ctx, kept.kind.gvr, kept.want, func(obj kind.Object) bool {
 		return reconcile(obj, kept.want)
 	}); err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("update %s %s: %w", kept.kind.gvr.Resource, have.GetName(), err)
@@ -158,9 +158,9 @@ func (s *Server) update(ctx context.Context, kept keptObject, have kind.Object) 
 
 // removeBindingSubjects removes binding's subjects from the binding of that name, unless an administrator disabled
 // autoupdate.
-func (s *Server) removeBindingSubjects(ctx context.Context, binding *rbacv1.ClusterRoleBinding) error {
+func (u *Upkeep) removeBindingSubjects(ctx context.Context, binding *rbacv1.ClusterRoleBinding) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
-	current, err := s.data.Reader.Get(ctx, gvr, "", binding.Name)
+	current, err := u.config.Reader.Get(ctx, gvr, "", binding.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -171,9 +171,9 @@ func (s *Server) removeBindingSubjects(ctx context.Context, binding *rbacv1.Clus
 		!removeSubjects(probe, binding.Subjects) {
 		return nil
 	}
-	s.config.Log.Warn("remove subjects granted by an earlier version", "binding", binding.Name, "subjects",
+	u.config.Log.Warn("remove subjects granted by an earlier version", "binding", binding.Name, "subjects",
 		binding.Subjects)
-	if err := s.own.Update(ctx, gvr, binding, func(obj kind.Object) bool {
+	if err := u.config.Own.Update(ctx, gvr, binding, func(obj kind.Object) bool {
 		o, ok := obj.(*rbacv1.ClusterRoleBinding)
 		return ok && removeSubjects(o, binding.Subjects)
 	}); err != nil {
@@ -193,12 +193,12 @@ func removeSubjects(b *rbacv1.ClusterRoleBinding, subjects []rbacv1.Subject) boo
 }
 
 // ownService returns the Service "kubernetes" and the ServiceCIDR of its address.
-func (s *Server) ownService() ([]kind.Object, error) {
-	_, port, err := s.config.Address.Advertised()
+func (u *Upkeep) ownService() ([]kind.Object, error) {
+	_, port, err := u.config.Address.Advertised()
 	if err != nil {
 		return nil, err
 	}
-	first := s.config.Address.Ranges()[0].Addr().Next()
+	first := u.config.Address.Ranges()[0].Addr().Next()
 	meta := metav1.ObjectMeta{
 		Name:      "kubernetes",
 		Namespace: "default",
@@ -224,7 +224,7 @@ func (s *Server) ownService() ([]kind.Object, error) {
 	}
 	addresses := &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
-		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: s.config.Address.CIDRs()},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: u.config.Address.CIDRs()},
 	}
 	return []kind.Object{service, addresses}, nil
 }

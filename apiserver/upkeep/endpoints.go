@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package upkeep
 
 import (
 	"cmp"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
+	"keelson/apiserver/addresses"
 	"keelson/apiserver/objects"
 	"keelson/lib/keyed"
 	"keelson/store"
@@ -45,6 +46,8 @@ var (
 
 // peers tracks the other servers on the same store.
 type peers struct {
+	store  store.Store
+	own    addresses.Own
 	codec  objects.Codec
 	writes int64                // number of renewals of its key
 	seen   map[string]peerLease // by key
@@ -56,9 +59,11 @@ type peerLease struct {
 	since    time.Time
 }
 
-func newPeers() *peers {
+func newPeers(st store.Store, own addresses.Own) *peers {
 	// deprecated, but still read by clients
 	return &peers{
+		store: st,
+		own:   own,
 		codec: objects.Protobuf(corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object {
 			return &corev1.Endpoints{}
 		}, nil),
@@ -68,8 +73,8 @@ func newPeers() *peers {
 
 // reconcileEndpoints updates the endpoints of the Service "kubernetes" to the running servers, and reports whether it
 // wrote any.
-func (s *Server) reconcileEndpoints(ctx context.Context) (wrote bool, err error) {
-	own, err := s.config.Address.Endpoint()
+func (u *Upkeep) reconcileEndpoints(ctx context.Context) (wrote bool, err error) {
+	own, err := u.config.Address.Endpoint()
 	if err != nil {
 		return false, err
 	}
@@ -77,23 +82,23 @@ func (s *Server) reconcileEndpoints(ctx context.Context) (wrote bool, err error)
 	if own.IsValid() {
 		want = append(want, own)
 	}
-	if s.config.SharedStore {
-		if err := s.renewLease(ctx, own); err != nil {
+	if u.config.Shared {
+		if err := u.peers.renewLease(ctx, own); err != nil {
 			return false, fmt.Errorf("renew this server's lease: %w", err)
 		}
-		if want, err = s.livePeers(ctx, time.Now()); err != nil {
+		if want, err = u.peers.live(ctx, time.Now()); err != nil {
 			return false, fmt.Errorf("find the servers that live: %w", err)
 		}
 	}
-	return s.writeEndpoints(ctx, want)
+	return u.writeEndpoints(ctx, want)
 }
 
 // writeEndpoints updates the Endpoints and EndpointSlices of the Service "kubernetes" if they differ from want, and
 // reports whether they did.
-func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wrote bool, err error) {
+func (u *Upkeep) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wrote bool, err error) {
 	keep := map[objectRef]bool{}
 	for _, obj := range endpointsOf(want) {
-		kept, ok, err := s.upkeep.row(obj)
+		kept, ok, err := u.row(obj)
 		if err != nil {
 			return wrote, err
 		}
@@ -101,14 +106,14 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wro
 			continue
 		}
 		keep[kept.ref] = true
-		changed, err := s.ensure(ctx, kept)
+		changed, err := u.ensure(ctx, kept)
 		wrote = wrote || changed
 		if err != nil {
 			return wrote, err
 		}
 	}
 	for _, gvr := range []schema.GroupVersionResource{endpointsResource, slicesResource} {
-		st, err := s.data.Served.Storage(gvr)
+		st, err := u.config.Served.Storage(gvr)
 		if err != nil {
 			return wrote, err
 		}
@@ -124,7 +129,7 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wro
 			if !ofKubernetes(e.Object) || keep[refOf(gvr, e.Object)] {
 				continue
 			}
-			if err := s.deleteOwn(ctx, gvr, e.Object); err != nil {
+			if err := u.deleteOwn(ctx, gvr, e.Object); err != nil {
 				return wrote, err
 			}
 			wrote = true
@@ -143,8 +148,8 @@ func ofKubernetes(o kind.Object) bool {
 	return o.GetName() == kubernetesName || slice && o.GetLabels()[discoveryv1.LabelServiceName] == kubernetesName
 }
 
-func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-	if err := s.own.Delete(ctx, gvr, obj); err != nil && !apierrors.IsNotFound(err) &&
+func (u *Upkeep) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
+	if err := u.config.Own.Delete(ctx, gvr, obj); err != nil && !apierrors.IsNotFound(err) &&
 		!apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s %s: %w", gvr.Resource, obj.GetName(), err)
 	}
@@ -214,13 +219,13 @@ func leaseKey(server netip.AddrPort) string { return leasesPrefix + server.Addr(
 
 // renewLease writes this server's key. The value is Kubernetes': Endpoints with the address, and a generation that is
 // incremented; the port is our addition.
-func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
+func (p *peers) renewLease(ctx context.Context, own netip.AddrPort) error {
 	if !own.IsValid() {
 		return nil
 	}
-	s.peers.writes++
-	value, err := s.peers.codec.Encode(&corev1.Endpoints{ // the format of the lease
-		ObjectMeta: metav1.ObjectMeta{Generation: s.peers.writes},
+	p.writes++
+	value, err := p.codec.Encode(&corev1.Endpoints{ // the format of the lease
+		ObjectMeta: metav1.ObjectMeta{Generation: p.writes},
 		Subsets: []corev1.EndpointSubset{{ // the same
 			Addresses: []corev1.EndpointAddress{{IP: own.Addr().String()}},
 			Ports:     []corev1.EndpointPort{{Port: int32(own.Port())}},
@@ -230,11 +235,10 @@ func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 		return err
 	}
 	key := leaseKey(own)
-	st := s.data.store
 	for {
-		kv, _, err := st.Get(ctx, key, 0)
+		kv, _, err := p.store.Get(ctx, key, 0)
 		if errors.Is(err, store.ErrNotFound) {
-			_, err = st.Create(ctx, key, value)
+			_, err = p.store.Create(ctx, key, value)
 			if errors.Is(err, store.ErrExists) {
 				continue
 			}
@@ -243,7 +247,7 @@ func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 		if err != nil {
 			return err
 		}
-		_, err = st.Update(ctx, key, value, kv.Revision)
+		_, err = p.store.Update(ctx, key, value, kv.Revision)
 		if conflict := (*store.ConflictError)(nil); errors.As(err, &conflict) || errors.Is(err, store.ErrNotFound) {
 			continue
 		}
@@ -251,34 +255,34 @@ func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 	}
 }
 
-// livePeers are the servers that renew their keys. It removes a key that has not changed for leaseTTL.
-func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort, error) {
-	page, err := s.data.store.List(ctx, store.Range{Prefix: leasesPrefix})
+// live are the servers that renew their keys. It removes a key that has not changed for leaseTTL.
+func (p *peers) live(ctx context.Context, now time.Time) ([]netip.AddrPort, error) {
+	page, err := p.store.List(ctx, store.Range{Prefix: leasesPrefix})
 	if err != nil {
 		return nil, err
 	}
 	var out []netip.AddrPort
 	seen := map[string]peerLease{}
 	for _, kv := range page.Items {
-		was, known := s.peers.seen[kv.Key]
+		was, known := p.seen[kv.Key]
 		if !known || was.revision != kv.Revision {
 			was = peerLease{kv.Revision, now}
 		}
 		if now.Sub(was.since) > leaseTTL {
 			var conflict *store.ConflictError
-			if _, _, err := s.data.store.Delete(ctx, kv.Key, kv.Revision); err != nil &&
+			if _, _, err := p.store.Delete(ctx, kv.Key, kv.Revision); err != nil &&
 				!errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) {
 				return nil, err
 			}
 			continue
 		}
 		seen[kv.Key] = was
-		if at, ok := s.peerOf(kv); ok {
+		if at, ok := p.peerOf(kv); ok {
 			out = append(out, at)
 		}
 	}
-	s.peers.seen = seen
-	return withPorts(out, s.config.Address.Advertised)
+	p.seen = seen
+	return withPorts(out, p.own.Advertised)
 }
 
 // withPorts gives the servers whose key has no port the smallest port of the others, so that all servers agree, or else
@@ -306,13 +310,13 @@ func withPorts(peers []netip.AddrPort, own func() (string, int32, error)) ([]net
 }
 
 // peerOf decodes a key. Kubernetes' servers write no port, which is 0 then: all have the same.
-func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
+func (p *peers) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	ip, err := netip.ParseAddr(strings.TrimPrefix(kv.Key, leasesPrefix))
 	if err != nil {
 		return netip.AddrPort{}, false
 	}
 	port := int32(0)
-	if obj, err := s.peers.codec.Decode(kv.Value); err == nil {
+	if obj, err := p.codec.Decode(kv.Value); err == nil {
 		// the format of the lease
 		if e, ok := obj.(*corev1.Endpoints); ok && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 1 {
 			port = e.Subsets[0].Ports[0].Port
@@ -327,39 +331,45 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 // newEndpointsLoop is the loop that keeps the endpoints: after a change of theirs and, if the store is shared, every
 // leaseRenewal, when it renews this server's key and checks the others'. It is a loop of its own: a webhook that delays
 // other objects of the system must not delay the renewal.
-func (s *Server) newEndpointsLoop() *keyed.Loop[struct{}] {
+func (u *Upkeep) newEndpointsLoop() *keyed.Loop[struct{}] {
 	space := &spacing{most: leaseRenewal}
 	return keyed.New(keyed.Config[struct{}]{
 		Pause:     restoreRetry,
 		PauseMost: leaseRenewal,
 		Do: func(ctx context.Context, _ struct{}) (again time.Duration, err error) {
-			again, err = space.pass(func() (bool, error) { return s.reconcileEndpoints(ctx) })
-			if s.config.SharedStore && again == 0 {
+			again, err = space.pass(func() (bool, error) { return u.reconcileEndpoints(ctx) })
+			if u.config.Shared && again == 0 {
 				again = leaseRenewal
 			}
 			return again, err
 		},
 		Failed: func(_ struct{}, err error) {
-			s.log.Warn("endpoints of the service kubernetes are not up to date", "error", err)
+			u.config.Log.Warn("endpoints of the service kubernetes are not up to date", "error", err)
 		},
 	})
 }
 
-// removeOwnEndpoint removes this server's address from the endpoints while it shuts down.
-func (s *Server) removeOwnEndpoint(ctx context.Context) {
-	own, err := s.config.Address.Endpoint()
-	if err != nil || !s.config.SharedStore || !own.IsValid() {
+// RunEndpoints keeps the endpoints until ctx ends.
+func (u *Upkeep) RunEndpoints(ctx context.Context) error {
+	u.endpoints.Add(struct{}{})
+	return u.endpoints.Run(ctx)
+}
+
+// Leave removes this server's address from the endpoints while it shuts down, after RunEndpoints.
+func (u *Upkeep) Leave(ctx context.Context) {
+	own, err := u.config.Address.Endpoint()
+	if err != nil || !u.config.Shared || !own.IsValid() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, _, err = s.data.store.Delete(ctx, leaseKey(own), 0); err == nil {
+	if _, _, err = u.config.Store.Delete(ctx, leaseKey(own), 0); err == nil {
 		var left []netip.AddrPort
-		if left, err = s.livePeers(ctx, time.Now()); err == nil {
-			_, err = s.writeEndpoints(ctx, left)
+		if left, err = u.peers.live(ctx, time.Now()); err == nil {
+			_, err = u.writeEndpoints(ctx, left)
 		}
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		s.log.Warn("this server's address stays an endpoint of the service kubernetes for a while", "error", err)
+		u.config.Log.Warn("this server's address stays an endpoint of the service kubernetes for a while", "error", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver_test
+package upkeep_test
 
 import (
 	"crypto/sha256"
@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/api/flowcontrol"
-	"keelson/apiserver"
 	"keelson/apiserver/servertest"
+	"keelson/apiserver/upkeep"
 	"keelson/lib/waittest"
 	"keelson/pki"
 	"keelson/store"
@@ -233,7 +233,7 @@ func TestUpkeepOfConfigMap(t *testing.T) {
 			if m, ok := o.(*corev1.ConfigMap); ok {
 				m.Data["client-ca-file"] = own
 				m.Annotations = map[string]string{
-					apiserver.RetiredAnnotation: fmt.Sprintf("%x", sha256.Sum256(cert.Raw)),
+					upkeep.RetiredAnnotation: fmt.Sprintf("%x", sha256.Sum256(cert.Raw)),
 				}
 			}
 		}

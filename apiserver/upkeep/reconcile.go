@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package upkeep
 
 import (
 	"bytes"
@@ -212,7 +212,7 @@ func replaceOwnSlice(have, want *discoveryv1.EndpointSlice) bool {
 	return have.AddressType != want.AddressType
 }
 
-// RetiredAnnotation has, in a ConfigMap of Config.Bootstrap, the hex SHA-256 of each certificate that is removed from
+// RetiredAnnotation has, in a ConfigMap of Config.Objects, the hex SHA-256 of each certificate that is removed from
 // the stored ConfigMap, because its key was replaced.
 const RetiredAnnotation = "keelson.io/retired-authorities"
 

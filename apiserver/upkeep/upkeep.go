@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+// Package upkeep keeps the API server's own objects: namespaces, the Service "kubernetes" with the endpoints that are
+// the running servers, the policies of RBAC and of priority and fairness, what others authenticate requests by. The
+// server bootstraps them before it is ready and restores them while it runs. It writes as the server (writes.Own), and
+// nothing at intervals but the keys of servers that share a store.
+package upkeep
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -21,8 +26,12 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/access"
+	"keelson/apiserver/addresses"
 	"keelson/apiserver/objects"
+	"keelson/apiserver/resources"
+	"keelson/apiserver/writes"
 	"keelson/lib/keyed"
+	"keelson/store"
 )
 
 // keptKind says how the server keeps its own objects of a kind. Every one is created, or reconciled, at the start.
@@ -43,7 +52,7 @@ type keptKind struct {
 }
 
 // keptKinds is the table of the server's own objects. docs/decisions/0186 compares it with Kubernetes.
-func (s *Server) keptKinds() []*keptKind {
+func (u *Upkeep) keptKinds() []*keptKind {
 	return []*keptKind{
 		{gvr: corev1.SchemeGroupVersion.WithResource("namespaces"), watched: true},
 		{
@@ -73,7 +82,7 @@ func (s *Server) keptKinds() []*keptKind {
 			gvr:       serviceCIDRs,
 			watched:   true,
 			reconcile: typed(reconcileServiceCIDR),
-			then:      s.setServiceCIDRReady,
+			then:      u.setServiceCIDRReady,
 		},
 		{
 			gvr:       corev1.SchemeGroupVersion.WithResource("configmaps"),
@@ -125,13 +134,35 @@ type keptObject struct {
 	want kind.Object
 }
 
-// upkeep keeps the server's own objects while it runs. A watch adds an object that was deleted or changed to the loop;
+// Config is what the upkeep depends on.
+type Config struct {
+	Served *resources.Served
+	Reader *access.Reader
+	// Own writes the objects.
+	Own *writes.Own
+	// Store has the keys of the servers that share it; Shared: there may be others.
+	Store  store.Store
+	Shared bool
+	// Address has the addresses by which others reach the server.
+	Address addresses.Own
+	// Objects must exist, of the kinds in the table: missing ones are created, others reconciled.
+	Objects []runtime.Object
+	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
+	RemovedBindings []*rbacv1.ClusterRoleBinding
+	Log             *slog.Logger
+}
+
+// Upkeep keeps the server's own objects while it runs. A watch adds an object that was deleted or changed to the loop;
 // nothing runs at intervals.
-type upkeep struct {
+type Upkeep struct {
+	config  Config
 	kinds   map[schema.GroupVersionKind]*keptKind
 	served  map[schema.GroupVersionKind]bool
 	loop    *keyed.Loop[objectRef]
 	spacing map[objectRef]*spacing // used by the loop alone
+	// peers and endpoints are used by one goroutine at a time: Bootstrap, then RunEndpoints, then Leave
+	peers     *peers
+	endpoints *keyed.Loop[struct{}]
 
 	mu     sync.Mutex
 	wanted map[objectRef]keptObject
@@ -146,35 +177,43 @@ const (
 	restoreRetry = time.Second
 )
 
-func (s *Server) newUpkeep() *upkeep {
-	out := &upkeep{
+// New returns the upkeep of a server. Nothing runs yet.
+func New(config Config) *Upkeep {
+	u := &Upkeep{
+		config:  config,
+		peers:   newPeers(config.Store, config.Address),
 		kinds:   map[schema.GroupVersionKind]*keptKind{},
 		served:  map[schema.GroupVersionKind]bool{},
 		spacing: map[objectRef]*spacing{},
 		wanted:  map[objectRef]keptObject{},
 	}
-	for _, res := range s.data.Served.AllBuiltIn() {
-		out.served[res.GVK()] = true
+	for _, res := range config.Served.AllBuiltIn() {
+		u.served[res.GVK()] = true
 	}
-	for _, k := range s.keptKinds() {
-		if res := s.data.Served.BuiltIn(k.gvr); res != nil {
-			out.kinds[res.GVK()] = k
+	for _, k := range u.keptKinds() {
+		if res := config.Served.BuiltIn(k.gvr); res != nil {
+			u.kinds[res.GVK()] = k
 		}
 	}
-	out.loop = keyed.New(keyed.Config[objectRef]{
+	u.endpoints = u.newEndpointsLoop()
+	u.loop = keyed.New(keyed.Config[objectRef]{
 		Pause:     restoreRetry,
 		PauseMost: longestRestorePause,
-		Do:        s.restore,
+		Do:        u.restore,
 		Failed: func(ref objectRef, err error) {
-			s.log.Warn("restore an object of the system", "resource", ref.gvr.Resource, "name", ref.name, "err", err)
+			config.Log.Warn("restore an object of the system", "resource", ref.gvr.Resource, "name", ref.name,
+				"err", err)
 		},
 	})
-	return out
+	return u
 }
+
+// Run restores objects until ctx ends.
+func (u *Upkeep) Run(ctx context.Context) error { return u.loop.Run(ctx) }
 
 // add adds an object to those that the loop restores, or another version of it. ok is false if its kind is not served.
 // A kind that is served and has no row is an error.
-func (u *upkeep) add(want kind.Object) (kept keptObject, ok bool, err error) {
+func (u *Upkeep) add(want kind.Object) (kept keptObject, ok bool, err error) {
 	if kept, ok, err = u.row(want); !ok {
 		return kept, false, err
 	}
@@ -185,7 +224,7 @@ func (u *upkeep) add(want kind.Object) (kept keptObject, ok bool, err error) {
 }
 
 // row finds how to keep an object; see add.
-func (u *upkeep) row(want kind.Object) (kept keptObject, ok bool, err error) {
+func (u *Upkeep) row(want kind.Object) (kept keptObject, ok bool, err error) {
 	gvks, _, err := scheme.Scheme.ObjectKinds(want)
 	if err != nil {
 		return keptObject{}, false, fmt.Errorf("kind of %T: %w", want, err)
@@ -204,7 +243,7 @@ func refOf(gvr schema.GroupVersionResource, o kind.Object) objectRef {
 	return objectRef{gvr: gvr, namespace: o.GetNamespace(), name: o.GetName()}
 }
 
-func (u *upkeep) get(ref objectRef) (kept keptObject, ok bool) {
+func (u *Upkeep) get(ref objectRef) (kept keptObject, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	kept, ok = u.wanted[ref]
@@ -212,17 +251,17 @@ func (u *upkeep) get(ref objectRef) (kept keptObject, ok bool) {
 }
 
 // restore is one pass of the loop.
-func (s *Server) restore(ctx context.Context, ref objectRef) (again time.Duration, err error) {
-	kept, ok := s.upkeep.get(ref)
+func (u *Upkeep) restore(ctx context.Context, ref objectRef) (again time.Duration, err error) {
+	kept, ok := u.get(ref)
 	if !ok {
 		return 0, nil
 	}
-	space := s.upkeep.spacing[ref]
+	space := u.spacing[ref]
 	if space == nil {
 		space = &spacing{most: longestRestorePause}
-		s.upkeep.spacing[ref] = space
+		u.spacing[ref] = space
 	}
-	return space.pass(func() (bool, error) { return s.ensure(ctx, kept) })
+	return space.pass(func() (bool, error) { return u.ensure(ctx, kept) })
 }
 
 // spacing spaces out the restorations of an object, so that the server does not fight with another server's version of
@@ -251,16 +290,16 @@ func (s *spacing) pass(ensure func() (bool, error)) (again time.Duration, err er
 	return 0, err
 }
 
-// upkeepHandlers are the event handlers that notice the deletion or change of an object.
-func (s *Server) upkeepHandlers() []access.EventHandler {
+// EventHandlers are the event handlers that notice the deletion or change of an object.
+func (u *Upkeep) EventHandlers() []access.EventHandler {
 	var out []access.EventHandler
-	for _, k := range s.upkeep.kinds {
+	for _, k := range u.kinds {
 		if !k.watched {
 			continue
 		}
 		notice := func(obj runtime.Object) {
 			if o, ok := obj.(kind.Object); ok {
-				s.notice(refOf(k.gvr, o), o)
+				u.notice(refOf(k.gvr, o), o)
 			}
 		}
 		out = append(out, access.EventHandler{
@@ -274,27 +313,27 @@ func (s *Server) upkeepHandlers() []access.EventHandler {
 }
 
 // notice adds a kept object to its loop.
-func (s *Server) notice(ref objectRef, obj kind.Object) {
+func (u *Upkeep) notice(ref objectRef, obj kind.Object) {
 	switch ref.gvr {
 	case endpointsResource, slicesResource:
 		if ofKubernetes(obj) {
-			s.endpointsLoop.Add(struct{}{})
+			u.endpoints.Add(struct{}{})
 		}
 	default:
-		if _, ok := s.upkeep.get(ref); ok {
-			s.upkeep.loop.Add(ref)
+		if _, ok := u.get(ref); ok {
+			u.loop.Add(ref)
 		}
 	}
 }
 
 // removeStrays deletes what an earlier version of the server made and this one does not. It does so at the start only:
 // servers of two versions on one store would delete and create in turns.
-func (s *Server) removeStrays(ctx context.Context) error {
-	for _, k := range s.upkeep.kinds {
+func (u *Upkeep) removeStrays(ctx context.Context) error {
+	for _, k := range u.kinds {
 		if k.stray == nil {
 			continue
 		}
-		st, err := s.data.Served.Storage(k.gvr)
+		st, err := u.config.Served.Storage(k.gvr)
 		if err != nil {
 			return err
 		}
@@ -303,11 +342,12 @@ func (s *Server) removeStrays(ctx context.Context) error {
 			return fmt.Errorf("list %s: %w", k.gvr.Resource, err)
 		}
 		for _, e := range page.Items {
-			if _, wanted := s.upkeep.get(refOf(k.gvr, e.Object)); wanted || !k.stray(e.Object) {
+			if _, wanted := u.get(refOf(k.gvr, e.Object)); wanted || !k.stray(e.Object) {
 				continue
 			}
-			s.log.Info("delete an object of an earlier version", "resource", k.gvr.Resource, "name", e.Object.GetName())
-			if err := s.deleteOwn(ctx, k.gvr, e.Object); err != nil && !refused(err) {
+			u.config.Log.Info("delete an object of an earlier version", "resource", k.gvr.Resource, "name",
+				e.Object.GetName())
+			if err := u.deleteOwn(ctx, k.gvr, e.Object); err != nil && !refused(err) {
 				return err
 			}
 		}
