@@ -61,73 +61,32 @@ type Config struct {
 // row is one plugin.
 type row struct {
 	name         string
-	offByDefault bool // off by default
+	offByDefault bool
 	build        func(c *Config) (admission.Plugin, []access.EventHandler, error)
 }
 
 // table is the order of the plugins: first the built-in ones, then those that users configure, last the quota.
 var table = []row{
-	{
-		name:         "AlwaysAdmit",
-		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return AlwaysAdmit{} }),
-	},
-	{
-		name:         "NamespaceAutoProvision",
-		offByDefault: true,
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return NamespaceAutoProvision{Reader: c.Objects}
-		}),
-	},
-	{
-		name: "NamespaceLifecycle",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return NamespaceLifecycle{Reader: c.Objects}
-		}),
-	},
-	{
-		name:         "NamespaceExists",
-		offByDefault: true,
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return NamespaceExists{Reader: c.Objects}
-		}),
-	},
-	{
-		name:         "LimitPodHardAntiAffinityTopology",
-		offByDefault: true,
-		build: withoutHandlers(func(*Config) admission.Plugin {
-			return LimitPodHardAntiAffinityTopology{}
-		}),
-	},
-	{
-		name:  "LimitRanger",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return LimitRanger{Reader: c.Objects} }),
-	},
-	{
-		name:  "ServiceAccount",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return ServiceAccount{Reader: c.Objects} }),
-	},
-	{
-		name: "NodeRestriction",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return noderestriction.Plugin{
-				Reader:       c.Objects,
-				NodeName:     c.NodeName,
-				RoleAccounts: c.RoleAccounts,
-				Authorizer:   c.Authorizer,
-				PodRanges:    c.PodRanges,
-			}
-		}),
-	},
-	{
-		name:  "TaintNodesByCondition",
-		build: withoutHandlers(func(*Config) admission.Plugin { return TaintNodesByCondition{} }),
-	},
-	{
-		name:         "AlwaysPullImages",
-		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return AlwaysPullImages{} }),
-	},
+	off("AlwaysAdmit", func(*Config) admission.Plugin { return AlwaysAdmit{} }),
+	off("NamespaceAutoProvision", func(c *Config) admission.Plugin { return NamespaceAutoProvision{c.Objects} }),
+	on("NamespaceLifecycle", func(c *Config) admission.Plugin { return NamespaceLifecycle{c.Objects} }),
+	off("NamespaceExists", func(c *Config) admission.Plugin { return NamespaceExists{c.Objects} }),
+	off("LimitPodHardAntiAffinityTopology", func(*Config) admission.Plugin {
+		return LimitPodHardAntiAffinityTopology{}
+	}),
+	on("LimitRanger", func(c *Config) admission.Plugin { return LimitRanger{c.Objects} }),
+	on("ServiceAccount", func(c *Config) admission.Plugin { return ServiceAccount{Reader: c.Objects} }),
+	on("NodeRestriction", func(c *Config) admission.Plugin {
+		return noderestriction.Plugin{
+			Reader:       c.Objects,
+			NodeName:     c.NodeName,
+			RoleAccounts: c.RoleAccounts,
+			Authorizer:   c.Authorizer,
+			PodRanges:    c.PodRanges,
+		}
+	}),
+	on("TaintNodesByCondition", func(*Config) admission.Plugin { return TaintNodesByCondition{} }),
+	off("AlwaysPullImages", func(*Config) admission.Plugin { return AlwaysPullImages{} }),
 	{
 		name:         "ImagePolicyWebhook",
 		offByDefault: true,
@@ -158,14 +117,8 @@ var table = []row{
 			return PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
 		},
 	},
-	{
-		name:  "Priority",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return Priority{Reader: c.Objects} }),
-	},
-	{
-		name:  "DefaultTolerationSeconds",
-		build: withoutHandlers(func(*Config) admission.Plugin { return DefaultTolerationSeconds{} }),
-	},
+	on("Priority", func(c *Config) admission.Plugin { return Priority{c.Objects} }),
+	on("DefaultTolerationSeconds", func(*Config) admission.Plugin { return DefaultTolerationSeconds{} }),
 	{
 		name:         "PodTolerationRestriction",
 		offByDefault: true,
@@ -186,102 +139,34 @@ var table = []row{
 			return eventlimit.New(limits), nil, err
 		},
 	},
-	{
-		name:         "ExtendedResourceToleration",
-		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return ExtendedResourceToleration{} }),
-	},
-	{
-		name: "DefaultStorageClass",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return DefaultStorageClass{Reader: c.Objects}
-		}),
-	},
-	{
-		name:  "StorageObjectInUseProtection",
-		build: withoutHandlers(func(*Config) admission.Plugin { return StorageObjectInUseProtection{} }),
-	},
-	{
-		name:  "PodGroupProtection",
-		build: withoutHandlers(func(*Config) admission.Plugin { return PodGroupProtection{} }),
-	},
-	{
-		name:         "OwnerReferencesPermissionEnforcement",
-		offByDefault: true,
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return OwnerReferencesPermissionEnforcement{
-				Authorizer: c.Authorizer,
-				ResourceOf: c.Objects.ResourceOf,
-			}
-		}),
-	},
-	{
-		name: "PersistentVolumeClaimResize",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return PersistentVolumeClaimResize{Reader: c.Objects}
-		}),
-	},
-	{
-		name:  "RuntimeClass",
-		build: withoutHandlers(func(c *Config) admission.Plugin { return RuntimeClass{Reader: c.Objects} }),
-	},
-	{
-		name: "CertificateApproval",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return CertificateApproval{Authorizer: c.Authorizer}
-		}),
-	},
-	{
-		name: "CertificateSigning",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return CertificateSigning{Authorizer: c.Authorizer}
-		}),
-	},
-	{
-		name: "ClusterTrustBundleAttest",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return ClusterTrustBundleAttest{Authorizer: c.Authorizer}
-		}),
-	},
-	{
-		name:  "CertificateSubjectRestriction",
-		build: withoutHandlers(func(*Config) admission.Plugin { return CertificateSubjectRestriction{} }),
-	},
-	{
-		name: "DefaultIngressClass",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return DefaultIngressClass{Reader: c.Objects}
-		}),
-	},
-	{
-		name:         "DenyServiceExternalIPs",
-		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return DenyServiceExternalIPs{} }),
-	},
-	{
-		name: "ServiceExternalIPs",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return ServiceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
-		}),
-	},
-	{
-		name: "PodTopologyLabels",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return PodTopologyLabels{Reader: c.Objects}
-		}),
-	},
-	{
-		name: "NodeDeclaredFeatureValidator",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return NodeDeclaredFeatureValidator{Reader: c.Objects}
-		}),
-	},
-	{
-		name: "PodResizeValidator",
-		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return PodResizeValidator{Reader: c.Objects}
-		}),
-	},
+	off("ExtendedResourceToleration", func(*Config) admission.Plugin { return ExtendedResourceToleration{} }),
+	on("DefaultStorageClass", func(c *Config) admission.Plugin { return DefaultStorageClass{c.Objects} }),
+	on("StorageObjectInUseProtection", func(*Config) admission.Plugin { return StorageObjectInUseProtection{} }),
+	on("PodGroupProtection", func(*Config) admission.Plugin { return PodGroupProtection{} }),
+	off("OwnerReferencesPermissionEnforcement", func(c *Config) admission.Plugin {
+		return OwnerReferencesPermissionEnforcement{
+			Authorizer: c.Authorizer,
+			ResourceOf: c.Objects.ResourceOf,
+		}
+	}),
+	on("PersistentVolumeClaimResize", func(c *Config) admission.Plugin {
+		return PersistentVolumeClaimResize{c.Objects}
+	}),
+	on("RuntimeClass", func(c *Config) admission.Plugin { return RuntimeClass{c.Objects} }),
+	on("CertificateApproval", func(c *Config) admission.Plugin { return CertificateApproval{c.Authorizer} }),
+	on("CertificateSigning", func(c *Config) admission.Plugin { return CertificateSigning{c.Authorizer} }),
+	on("ClusterTrustBundleAttest", func(c *Config) admission.Plugin { return ClusterTrustBundleAttest{c.Authorizer} }),
+	on("CertificateSubjectRestriction", func(*Config) admission.Plugin { return CertificateSubjectRestriction{} }),
+	on("DefaultIngressClass", func(c *Config) admission.Plugin { return DefaultIngressClass{c.Objects} }),
+	off("DenyServiceExternalIPs", func(*Config) admission.Plugin { return DenyServiceExternalIPs{} }),
+	on("ServiceExternalIPs", func(c *Config) admission.Plugin {
+		return ServiceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
+	}),
+	on("PodTopologyLabels", func(c *Config) admission.Plugin { return PodTopologyLabels{c.Objects} }),
+	on("NodeDeclaredFeatureValidator", func(c *Config) admission.Plugin {
+		return NodeDeclaredFeatureValidator{c.Objects}
+	}),
+	on("PodResizeValidator", func(c *Config) admission.Plugin { return PodResizeValidator{c.Objects} }),
 	{
 		name: "MutatingAdmissionPolicy",
 		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
@@ -326,11 +211,7 @@ var table = []row{
 			return p, []access.EventHandler{{Resource: quota.Resource, Set: p.Set, Remove: p.Remove}}, err
 		},
 	},
-	{
-		name:         "AlwaysDeny",
-		offByDefault: true,
-		build:        withoutHandlers(func(*Config) admission.Plugin { return AlwaysDeny{} }),
-	},
+	off("AlwaysDeny", func(*Config) admission.Plugin { return AlwaysDeny{} }),
 }
 
 func (c *Config) webhooks(plugin string) (webhook.Config, error) {
@@ -345,9 +226,18 @@ func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 	}, err
 }
 
-// withoutHandlers adapts a plugin that follows no resource.
-func withoutHandlers(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []access.EventHandler, error) {
-	return func(c *Config) (admission.Plugin, []access.EventHandler, error) { return f(c), nil, nil }
+// on is the row of a plugin that has no configuration and follows no resource.
+func on(name string, build func(*Config) admission.Plugin) row {
+	return row{name: name, build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
+		return build(c), nil, nil
+	}}
+}
+
+// off is the row of such a plugin that is off by default.
+func off(name string, build func(*Config) admission.Plugin) row {
+	row := on(name, build)
+	row.offByDefault = true
+	return row
 }
 
 // New builds the chain, and returns the resources that it follows.
