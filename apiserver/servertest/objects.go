@@ -32,7 +32,11 @@ func PodIn(ns, name string) *corev1.Pod {
 
 // ConfigMap is a ConfigMap of the namespace default.
 func ConfigMap(name string, finalizers ...string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Finalizers: finalizers}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name:       name,
+		Namespace:  "default",
+		Finalizers: finalizers,
+	}}
 }
 
 // PodGVK is the kind Pod.
@@ -41,7 +45,11 @@ var PodGVK = corev1.SchemeGroupVersion.WithKind("Pod")
 // Pod is a pod of the namespace default with one container.
 func Pod(name string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name,
+			Namespace: "default",
+			Labels:    map[string]string{"app": "web"},
+		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name:  "main",
 			Image: "keelson.local/hello",
