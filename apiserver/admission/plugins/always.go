@@ -8,19 +8,17 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// AlwaysAdmit does nothing; it exists for old configurations. Off by default.
-type AlwaysAdmit struct{}
+// alwaysAdmit does nothing; it exists for old configurations. Off by default.
+type alwaysAdmit struct{}
 
-// Name is the plugin's name.
-func (AlwaysAdmit) Name() string { return "AlwaysAdmit" }
+func (alwaysAdmit) Name() string { return "AlwaysAdmit" }
 
-// AlwaysDeny rejects every write. Off by default.
-type AlwaysDeny struct{}
+// alwaysDeny rejects every write. Off by default.
+type alwaysDeny struct{}
 
-// Name is the plugin's name.
-func (AlwaysDeny) Name() string { return "AlwaysDeny" }
+func (alwaysDeny) Name() string { return "AlwaysDeny" }
 
 // Validate rejects the request.
-func (AlwaysDeny) Validate(_ context.Context, r *admission.Request) error {
+func (alwaysDeny) Validate(_ context.Context, r *admission.Request) error {
 	return admission.Forbidden(r, "admission control is denying all modifications")
 }

@@ -10,15 +10,14 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// AlwaysPullImages sets the pull policy Always, so that a pod cannot use an image that only another pod's credentials
+// alwaysPullImages sets the pull policy Always, so that a pod cannot use an image that only another pod's credentials
 // could pull. Off by default.
-type AlwaysPullImages struct{}
+type alwaysPullImages struct{}
 
-// Name is the plugin's name.
-func (AlwaysPullImages) Name() string { return "AlwaysPullImages" }
+func (alwaysPullImages) Name() string { return "AlwaysPullImages" }
 
 // Admit sets the pull policy.
-func (AlwaysPullImages) Admit(_ context.Context, req *admission.Request) error {
+func (alwaysPullImages) Admit(_ context.Context, req *admission.Request) error {
 	pod, ok := req.Object.(*corev1.Pod)
 	if !ok || req.Resource != admission.Pods ||
 		req.Operation != admission.Create && req.Operation != admission.Update ||

@@ -49,14 +49,13 @@ func request(r *admission.Request, sub string) (csr, old *certificatesv1.Certifi
 	return csr, old
 }
 
-// CertificateApproval requires the right to approve for the request's signer.
-type CertificateApproval struct{ Authorizer auth.Authorizer }
+// certificateApproval requires the right to approve for the request's signer.
+type certificateApproval struct{ Authorizer auth.Authorizer }
 
-// Name is the plugin's name.
-func (CertificateApproval) Name() string { return "CertificateApproval" }
+func (certificateApproval) Name() string { return "CertificateApproval" }
 
 // Validate checks writes of the approval.
-func (p CertificateApproval) Validate(ctx context.Context, r *admission.Request) error {
+func (p certificateApproval) Validate(ctx context.Context, r *admission.Request) error {
 	csr, old := request(r, "approval")
 	if csr == nil {
 		return nil
@@ -67,14 +66,13 @@ func (p CertificateApproval) Validate(ctx context.Context, r *admission.Request)
 	return nil
 }
 
-// CertificateSigning requires the right to sign for the request's signer.
-type CertificateSigning struct{ Authorizer auth.Authorizer }
+// certificateSigning requires the right to sign for the request's signer.
+type certificateSigning struct{ Authorizer auth.Authorizer }
 
-// Name is the plugin's name.
-func (CertificateSigning) Name() string { return "CertificateSigning" }
+func (certificateSigning) Name() string { return "CertificateSigning" }
 
 // Validate checks writes of the status that set a certificate or the condition Failed.
-func (p CertificateSigning) Validate(ctx context.Context, r *admission.Request) error {
+func (p certificateSigning) Validate(ctx context.Context, r *admission.Request) error {
 	csr, old := request(r, "status")
 	if csr == nil || slices.Equal(csr.Status.Certificate, old.Status.Certificate) &&
 		apiequality.Semantic.DeepEqual(csr.Status.Conditions, old.Status.Conditions) {
@@ -86,14 +84,13 @@ func (p CertificateSigning) Validate(ctx context.Context, r *admission.Request) 
 	return nil
 }
 
-// CertificateSubjectRestriction rejects requests for client certificates with the group system:masters.
-type CertificateSubjectRestriction struct{}
+// certificateSubjectRestriction rejects requests for client certificates with the group system:masters.
+type certificateSubjectRestriction struct{}
 
-// Name is the plugin's name.
-func (CertificateSubjectRestriction) Name() string { return "CertificateSubjectRestriction" }
+func (certificateSubjectRestriction) Name() string { return "CertificateSubjectRestriction" }
 
 // Validate checks new requests.
-func (CertificateSubjectRestriction) Validate(_ context.Context, req *admission.Request) error {
+func (certificateSubjectRestriction) Validate(_ context.Context, req *admission.Request) error {
 	csr, ok := req.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || req.Operation != admission.Create || req.Subresource != "" ||
 		csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -114,14 +111,13 @@ func (CertificateSubjectRestriction) Validate(_ context.Context, req *admission.
 	return nil
 }
 
-// ClusterTrustBundleAttest requires the right to attest for a signer to write its trust bundles.
-type ClusterTrustBundleAttest struct{ Authorizer auth.Authorizer }
+// clusterTrustBundleAttest requires the right to attest for a signer to write its trust bundles.
+type clusterTrustBundleAttest struct{ Authorizer auth.Authorizer }
 
-// Name is the plugin's name.
-func (ClusterTrustBundleAttest) Name() string { return "ClusterTrustBundleAttest" }
+func (clusterTrustBundleAttest) Name() string { return "ClusterTrustBundleAttest" }
 
 // Validate checks bundles that belong to a signer.
-func (p ClusterTrustBundleAttest) Validate(ctx context.Context, r *admission.Request) error {
+func (p clusterTrustBundleAttest) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.Subresource != "" {
 		return nil
 	}

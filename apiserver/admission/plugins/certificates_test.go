@@ -31,14 +31,14 @@ func TestCertificatePlugins(t *testing.T) {
 		}
 	}
 	may := permits{"approve example.com/*", "sign example.com/one"}
-	if err := (CertificateApproval{may}).Validate(t.Context(), write("approval", "example.com/any")); err != nil {
+	if err := (certificateApproval{may}).Validate(t.Context(), write("approval", "example.com/any")); err != nil {
 		t.Errorf("approve by domain: %v", err)
 	}
-	admissiontest.WantForbidden(t, "approve", CertificateApproval{may}.Validate(t.Context(), write("approval", "other.com/any")),
+	admissiontest.WantForbidden(t, "approve", certificateApproval{may}.Validate(t.Context(), write("approval", "other.com/any")),
 		`user not permitted to approve requests with signerName "other.com/any"`)
-	if err := (CertificateSigning{may}).Validate(t.Context(), write("status", "example.com/one")); err != nil {
+	if err := (certificateSigning{may}).Validate(t.Context(), write("status", "example.com/one")); err != nil {
 		t.Errorf("sign: %v", err)
 	}
-	admissiontest.WantForbidden(t, "sign", CertificateSigning{may}.Validate(t.Context(), write("status", "example.com/two")),
+	admissiontest.WantForbidden(t, "sign", certificateSigning{may}.Validate(t.Context(), write("status", "example.com/two")),
 		`user not permitted to sign requests with signerName "example.com/two"`)
 }

@@ -60,18 +60,18 @@ func TestPluginsTellWhatTheyChange(t *testing.T) {
 		},
 	})
 	plugins := []admission.Mutator{
-		ServiceAccount{Reader: reader},
-		DefaultTolerationSeconds{},
-		Priority{Reader: reader},
-		RuntimeClass{
+		serviceAccount{Reader: reader},
+		defaultTolerationSeconds{},
+		priority{Reader: reader},
+		runtimeClass{
 			Reader: reader,
 		},
-		LimitRanger{Reader: reader},
-		PodTopologyLabels{Reader: reader},
-		AlwaysPullImages{},
-		ExtendedResourceToleration{},
-		PodNodeSelector{Reader: reader, Selectors: map[string]string{DefaultNodeSelector: "env=test"}},
-		PodTolerationRestriction{Reader: reader},
+		limitRanger{Reader: reader},
+		podTopologyLabels{Reader: reader},
+		alwaysPullImages{},
+		extendedResourceToleration{},
+		podNodeSelector{Reader: reader, Selectors: map[string]string{DefaultNodeSelector: "env=test"}},
+		podTolerationRestriction{Reader: reader},
 	}
 	boxed := "boxed"
 	want := corev1.ResourceList{"example.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1")}

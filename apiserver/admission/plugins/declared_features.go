@@ -12,14 +12,13 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// NodeDeclaredFeatureValidator rejects updates of a bound pod that need a feature which the node does not declare.
-type NodeDeclaredFeatureValidator struct{ Reader admission.Reader }
+// nodeDeclaredFeatureValidator rejects updates of a bound pod that need a feature which the node does not declare.
+type nodeDeclaredFeatureValidator struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (NodeDeclaredFeatureValidator) Name() string { return "NodeDeclaredFeatureValidator" }
+func (nodeDeclaredFeatureValidator) Name() string { return "NodeDeclaredFeatureValidator" }
 
 // Validate checks updates and resizes of pods.
-func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, req *admission.Request) error {
+func (p nodeDeclaredFeatureValidator) Validate(ctx context.Context, req *admission.Request) error {
 	if req.Resource != admission.Pods || req.Operation != admission.Update ||
 		req.Subresource != "" && req.Subresource != "resize" {
 		return nil

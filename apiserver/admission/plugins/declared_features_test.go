@@ -23,7 +23,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		}
 	}
 	const whole, inits = "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
-	validator := NodeDeclaredFeatureValidator{
+	validator := nodeDeclaredFeatureValidator{
 		admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{
 			admission.Nodes: {node("old"), node("half", inits), node("new", whole, inits)},
 		}),

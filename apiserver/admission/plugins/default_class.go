@@ -40,14 +40,13 @@ func newest[T interface {
 	}), true
 }
 
-// DefaultStorageClass sets the default class of a claim without a class.
-type DefaultStorageClass struct{ Reader admission.Reader }
+// defaultStorageClass sets the default class of a claim without a class.
+type defaultStorageClass struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (DefaultStorageClass) Name() string { return "DefaultStorageClass" }
+func (defaultStorageClass) Name() string { return "DefaultStorageClass" }
 
 // Admit sets the class of new claims.
-func (p DefaultStorageClass) Admit(ctx context.Context, req *admission.Request) error {
+func (p defaultStorageClass) Admit(ctx context.Context, req *admission.Request) error {
 	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || req.Operation != admission.Create || req.Subresource != "" || claim.Spec.StorageClassName != nil {
 		return nil
@@ -67,14 +66,13 @@ func (p DefaultStorageClass) Admit(ctx context.Context, req *admission.Request) 
 	return nil
 }
 
-// DefaultIngressClass sets the default class of an Ingress without a class.
-type DefaultIngressClass struct{ Reader admission.Reader }
+// defaultIngressClass sets the default class of an Ingress without a class.
+type defaultIngressClass struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (DefaultIngressClass) Name() string { return "DefaultIngressClass" }
+func (defaultIngressClass) Name() string { return "DefaultIngressClass" }
 
 // Admit sets the class of new ingresses.
-func (p DefaultIngressClass) Admit(ctx context.Context, req *admission.Request) error {
+func (p defaultIngressClass) Admit(ctx context.Context, req *admission.Request) error {
 	ingress, ok := req.Object.(*networkingv1.Ingress)
 	if !ok || req.Operation != admission.Create || req.Subresource != "" || ingress.Spec.IngressClassName != nil {
 		return nil
@@ -97,14 +95,13 @@ func (p DefaultIngressClass) Admit(ctx context.Context, req *admission.Request) 
 	return nil
 }
 
-// PersistentVolumeClaimResize allows the expansion of a claim only if its class does.
-type PersistentVolumeClaimResize struct{ Reader admission.Reader }
+// persistentVolumeClaimResize allows the expansion of a claim only if its class does.
+type persistentVolumeClaimResize struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (PersistentVolumeClaimResize) Name() string { return "PersistentVolumeClaimResize" }
+func (persistentVolumeClaimResize) Name() string { return "PersistentVolumeClaimResize" }
 
 // Validate checks claims that request more than before.
-func (p PersistentVolumeClaimResize) Validate(ctx context.Context, req *admission.Request) error {
+func (p persistentVolumeClaimResize) Validate(ctx context.Context, req *admission.Request) error {
 	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
 	old, had := req.OldObject.(*corev1.PersistentVolumeClaim)
 	if !ok || !had || req.Operation != admission.Update || req.Subresource != "" {
@@ -130,15 +127,14 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, req *admissio
 			"pvc must support resize")
 }
 
-// PodGroupProtection prevents the removal of pod groups that still have pods: it adds a finalizer, which the
+// podGroupProtection prevents the removal of pod groups that still have pods: it adds a finalizer, which the
 // podgroup-protection controller removes.
-type PodGroupProtection struct{}
+type podGroupProtection struct{}
 
-// Name is the plugin's name.
-func (PodGroupProtection) Name() string { return "PodGroupProtection" }
+func (podGroupProtection) Name() string { return "PodGroupProtection" }
 
 // Admit adds the finalizer to new groups.
-func (PodGroupProtection) Admit(_ context.Context, r *admission.Request) error {
+func (podGroupProtection) Admit(_ context.Context, r *admission.Request) error {
 	if g, ok := r.Object.(*schedulingv1beta1.PodGroup); ok && r.Operation == admission.Create && r.Subresource == "" {
 		addFinalizer(r, g, scheduling.PodGroupProtection)
 	}
@@ -152,15 +148,14 @@ func addFinalizer(r *admission.Request, o metav1.Object, finalizer string) {
 	}
 }
 
-// StorageObjectInUseProtection prevents the removal of volumes, claims and volume attributes classes in use: it adds
+// storageObjectInUseProtection prevents the removal of volumes, claims and volume attributes classes in use: it adds
 // finalizers, which the protection controllers remove.
-type StorageObjectInUseProtection struct{}
+type storageObjectInUseProtection struct{}
 
-// Name is the plugin's name.
-func (StorageObjectInUseProtection) Name() string { return "StorageObjectInUseProtection" }
+func (storageObjectInUseProtection) Name() string { return "StorageObjectInUseProtection" }
 
 // Admit adds the finalizer to new objects.
-func (StorageObjectInUseProtection) Admit(_ context.Context, req *admission.Request) error {
+func (storageObjectInUseProtection) Admit(_ context.Context, req *admission.Request) error {
 	if req.Operation != admission.Create || req.Subresource != "" {
 		return nil
 	}

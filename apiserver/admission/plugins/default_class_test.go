@@ -41,18 +41,18 @@ func TestDefaultClasses(t *testing.T) {
 		},
 	})
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := (DefaultStorageClass{cache}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: claim}); err != nil ||
+	if err := (defaultStorageClass{cache}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: claim}); err != nil ||
 		*claim.Spec.StorageClassName != "new" {
 		t.Errorf("claim: got %v, %v, want new", claim.Spec.StorageClassName, err)
 	}
 	none := ""
 	own := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &none}}
-	if err := (DefaultStorageClass{cache}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: own}); err != nil ||
+	if err := (defaultStorageClass{cache}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: own}); err != nil ||
 		*own.Spec.StorageClassName != "" {
 		t.Errorf("claim that wants no class: got %q, %v", *own.Spec.StorageClassName, err)
 	}
 	ingress := &networkingv1.Ingress{}
-	if err := (DefaultIngressClass{cache}).Admit(t.Context(),
+	if err := (defaultIngressClass{cache}).Admit(t.Context(),
 		&admission.Request{Operation: admission.Create, Object: ingress}); err != nil ||
 		*ingress.Spec.IngressClassName != "a" {
 		t.Errorf("ingress: got %v, %v, want a", ingress.Spec.IngressClassName, err)
@@ -63,7 +63,7 @@ func TestDefaultClasses(t *testing.T) {
 			Resources:        corev1.VolumeResourceRequirements{Requests: admissiontest.Quantities("storage", size)},
 		}}
 	}
-	resize := PersistentVolumeClaimResize{cache}
+	resize := persistentVolumeClaimResize{cache}
 	grow := func(class string) error {
 		return resize.Validate(t.Context(), &admission.Request{
 			Operation: admission.Update,

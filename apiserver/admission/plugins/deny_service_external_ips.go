@@ -11,14 +11,13 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// DenyServiceExternalIPs rejects new external IPs of Services. Off by default.
-type DenyServiceExternalIPs struct{}
+// denyServiceExternalIPs rejects new external IPs of Services. Off by default.
+type denyServiceExternalIPs struct{}
 
-// Name is the plugin's name.
-func (DenyServiceExternalIPs) Name() string { return "DenyServiceExternalIPs" }
+func (denyServiceExternalIPs) Name() string { return "DenyServiceExternalIPs" }
 
 // Validate rejects external IPs that the old Service did not have.
-func (DenyServiceExternalIPs) Validate(_ context.Context, req *admission.Request) error {
+func (denyServiceExternalIPs) Validate(_ context.Context, req *admission.Request) error {
 	service, ok := req.Object.(*corev1.Service)
 	if !ok || req.Subresource != "" || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil

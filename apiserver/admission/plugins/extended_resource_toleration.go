@@ -13,14 +13,13 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// ExtendedResourceToleration adds tolerations for the taints of extended resources that a pod requests. Off by default.
-type ExtendedResourceToleration struct{}
+// extendedResourceToleration adds tolerations for the taints of extended resources that a pod requests. Off by default.
+type extendedResourceToleration struct{}
 
-// Name is the plugin's name.
-func (ExtendedResourceToleration) Name() string { return "ExtendedResourceToleration" }
+func (extendedResourceToleration) Name() string { return "ExtendedResourceToleration" }
 
 // Admit adds the tolerations.
-func (ExtendedResourceToleration) Admit(_ context.Context, req *admission.Request) error {
+func (extendedResourceToleration) Admit(_ context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create, admission.Update)
 	if pod == nil {
 		return err

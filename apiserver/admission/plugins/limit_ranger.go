@@ -14,15 +14,14 @@ import (
 
 var limitRanges = corev1.SchemeGroupVersion.WithResource("limitranges")
 
-// LimitRanger sets the default requests and limits of a namespace's LimitRanges, and rejects pods and claims that
+// limitRanger sets the default requests and limits of a namespace's LimitRanges, and rejects pods and claims that
 // violate them.
-type LimitRanger struct{ Reader admission.Reader }
+type limitRanger struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (LimitRanger) Name() string { return "LimitRanger" }
+func (limitRanger) Name() string { return "LimitRanger" }
 
 // Admit sets the defaults of new pods.
-func (p LimitRanger) Admit(ctx context.Context, req *admission.Request) error {
+func (p limitRanger) Admit(ctx context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create)
 	if pod == nil {
 		return err
@@ -40,7 +39,7 @@ func (p LimitRanger) Admit(ctx context.Context, req *admission.Request) error {
 }
 
 // Validate checks pods and claims against every LimitRange of the namespace; the error has all violations.
-func (p LimitRanger) Validate(ctx context.Context, req *admission.Request) error {
+func (p limitRanger) Validate(ctx context.Context, req *admission.Request) error {
 	resize := req.Subresource == "resize" && req.Operation == admission.Update
 	if req.Subresource != "" && !resize || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil

@@ -12,14 +12,13 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// NamespaceAutoProvision creates the namespace of a new object if it is missing. Off by default.
-type NamespaceAutoProvision struct{ Reader admission.Reader }
+// namespaceAutoProvision creates the namespace of a new object if it is missing. Off by default.
+type namespaceAutoProvision struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (NamespaceAutoProvision) Name() string { return "NamespaceAutoProvision" }
+func (namespaceAutoProvision) Name() string { return "NamespaceAutoProvision" }
 
 // Admit creates a missing namespace, except in a dry run.
-func (p NamespaceAutoProvision) Admit(ctx context.Context, req *admission.Request) error {
+func (p namespaceAutoProvision) Admit(ctx context.Context, req *admission.Request) error {
 	if req.Operation != admission.Create || req.DryRun || req.Namespace == "" ||
 		req.Kind.Group == "" && req.Kind.Kind == "Namespace" {
 		return nil

@@ -27,7 +27,7 @@ func (c creator) Create(_ context.Context, _ schema.GroupVersionResource, obj ki
 func TestNamespaceAutoProvision(t *testing.T) {
 	var made []string
 	answer := error(nil)
-	at := func(there admissiontest.Reader) NamespaceAutoProvision { return NamespaceAutoProvision{Reader: there} }
+	at := func(there admissiontest.Reader) namespaceAutoProvision { return namespaceAutoProvision{Reader: there} }
 	creation := func(pod *corev1.Pod) *admission.Request {
 		req := admissiontest.Creation(pod)
 		req.Own = creator(func(obj kind.Object) error {

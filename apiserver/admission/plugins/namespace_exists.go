@@ -8,14 +8,13 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// NamespaceExists rejects writes in missing namespaces. Off by default: NamespaceLifecycle includes it.
-type NamespaceExists struct{ Reader admission.Reader }
+// namespaceExists rejects writes in missing namespaces. Off by default: NamespaceLifecycle includes it.
+type namespaceExists struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (NamespaceExists) Name() string { return "NamespaceExists" }
+func (namespaceExists) Name() string { return "NamespaceExists" }
 
 // Validate reads the namespace.
-func (p NamespaceExists) Validate(ctx context.Context, r *admission.Request) error {
+func (p namespaceExists) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation == admission.Connect || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
 		return nil
 	}

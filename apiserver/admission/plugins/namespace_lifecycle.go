@@ -13,17 +13,16 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// NamespaceLifecycle rejects new objects in namespaces that are missing or being deleted, and the deletion of the
+// namespaceLifecycle rejects new objects in namespaces that are missing or being deleted, and the deletion of the
 // system namespaces.
-type NamespaceLifecycle struct{ Reader admission.Reader }
+type namespaceLifecycle struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
+func (namespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 
 var undeletable = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
 // Admit runs before the other plugins, so that they can rely on the namespace. It changes nothing.
-func (p NamespaceLifecycle) Admit(ctx context.Context, req *admission.Request) error {
+func (p namespaceLifecycle) Admit(ctx context.Context, req *admission.Request) error {
 	if req.Resource == admission.Namespaces {
 		if req.Operation == admission.Delete && req.Subresource == "" && slices.Contains(undeletable, req.Name) {
 			return admission.Forbidden(req, "this namespace may not be deleted")

@@ -13,21 +13,20 @@ import (
 	"keelson/auth"
 )
 
-// OwnerReferencesPermissionEnforcement requires the right to delete an object for a change of its owners, and the right
+// ownerReferencesPermissionEnforcement requires the right to delete an object for a change of its owners, and the right
 // to write an owner's finalizers to block its deletion. Off by default.
-type OwnerReferencesPermissionEnforcement struct {
+type ownerReferencesPermissionEnforcement struct {
 	Authorizer auth.Authorizer
 	// ResourceOf returns the resource of a kind.
 	ResourceOf func(gvk schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, ok bool)
 }
 
-// Name is the plugin's name.
-func (OwnerReferencesPermissionEnforcement) Name() string {
+func (ownerReferencesPermissionEnforcement) Name() string {
 	return "OwnerReferencesPermissionEnforcement"
 }
 
 // Validate checks writes that change owner references.
-func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, req *admission.Request) error {
+func (p ownerReferencesPermissionEnforcement) Validate(ctx context.Context, req *admission.Request) error {
 	obj, ok := req.Object.(metav1.Object)
 	if !ok || req.Operation != admission.Create && req.Operation != admission.Update || req.Subresource == "status" ||
 		req.Resource.Resource == "pods" && req.Subresource != "" {
@@ -68,7 +67,7 @@ func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, req 
 	return nil
 }
 
-func (p OwnerReferencesPermissionEnforcement) authorized(
+func (p ownerReferencesPermissionEnforcement) authorized(
 	ctx context.Context, r *admission.Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string,
 ) bool {
 	decision, err := p.Authorizer.Authorize(ctx, &auth.Attributes{

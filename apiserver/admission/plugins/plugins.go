@@ -67,15 +67,15 @@ type row struct {
 
 // table is the order of the plugins: first the built-in ones, then those that users configure, last the quota.
 var table = []row{
-	off("AlwaysAdmit", func(*Config) admission.Plugin { return AlwaysAdmit{} }),
-	off("NamespaceAutoProvision", func(c *Config) admission.Plugin { return NamespaceAutoProvision{c.Objects} }),
-	on("NamespaceLifecycle", func(c *Config) admission.Plugin { return NamespaceLifecycle{c.Objects} }),
-	off("NamespaceExists", func(c *Config) admission.Plugin { return NamespaceExists{c.Objects} }),
+	off("AlwaysAdmit", func(*Config) admission.Plugin { return alwaysAdmit{} }),
+	off("NamespaceAutoProvision", func(c *Config) admission.Plugin { return namespaceAutoProvision{c.Objects} }),
+	on("NamespaceLifecycle", func(c *Config) admission.Plugin { return namespaceLifecycle{c.Objects} }),
+	off("NamespaceExists", func(c *Config) admission.Plugin { return namespaceExists{c.Objects} }),
 	off("LimitPodHardAntiAffinityTopology", func(*Config) admission.Plugin {
-		return LimitPodHardAntiAffinityTopology{}
+		return limitPodHardAntiAffinityTopology{}
 	}),
-	on("LimitRanger", func(c *Config) admission.Plugin { return LimitRanger{c.Objects} }),
-	on("ServiceAccount", func(c *Config) admission.Plugin { return ServiceAccount{Reader: c.Objects} }),
+	on("LimitRanger", func(c *Config) admission.Plugin { return limitRanger{c.Objects} }),
+	on("ServiceAccount", func(c *Config) admission.Plugin { return serviceAccount{Reader: c.Objects} }),
 	on("NodeRestriction", func(c *Config) admission.Plugin {
 		return noderestriction.Plugin{
 			Reader:       c.Objects,
@@ -85,8 +85,8 @@ var table = []row{
 			PodRanges:    c.PodRanges,
 		}
 	}),
-	on("TaintNodesByCondition", func(*Config) admission.Plugin { return TaintNodesByCondition{} }),
-	off("AlwaysPullImages", func(*Config) admission.Plugin { return AlwaysPullImages{} }),
+	on("TaintNodesByCondition", func(*Config) admission.Plugin { return taintNodesByCondition{} }),
+	off("AlwaysPullImages", func(*Config) admission.Plugin { return alwaysPullImages{} }),
 	{
 		name:         "ImagePolicyWebhook",
 		offByDefault: true,
@@ -114,17 +114,17 @@ var table = []row{
 		offByDefault: true,
 		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
-			return PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
+			return podNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
 		},
 	},
-	on("Priority", func(c *Config) admission.Plugin { return Priority{c.Objects} }),
-	on("DefaultTolerationSeconds", func(*Config) admission.Plugin { return DefaultTolerationSeconds{} }),
+	on("Priority", func(c *Config) admission.Plugin { return priority{c.Objects} }),
+	on("DefaultTolerationSeconds", func(*Config) admission.Plugin { return defaultTolerationSeconds{} }),
 	{
 		name:         "PodTolerationRestriction",
 		offByDefault: true,
 		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
 			conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
-			return PodTolerationRestriction{
+			return podTolerationRestriction{
 				Reader:    c.Objects,
 				Default:   conf.Default,
 				Whitelist: conf.Whitelist,
@@ -139,34 +139,34 @@ var table = []row{
 			return eventlimit.New(limits), nil, err
 		},
 	},
-	off("ExtendedResourceToleration", func(*Config) admission.Plugin { return ExtendedResourceToleration{} }),
-	on("DefaultStorageClass", func(c *Config) admission.Plugin { return DefaultStorageClass{c.Objects} }),
-	on("StorageObjectInUseProtection", func(*Config) admission.Plugin { return StorageObjectInUseProtection{} }),
-	on("PodGroupProtection", func(*Config) admission.Plugin { return PodGroupProtection{} }),
+	off("ExtendedResourceToleration", func(*Config) admission.Plugin { return extendedResourceToleration{} }),
+	on("DefaultStorageClass", func(c *Config) admission.Plugin { return defaultStorageClass{c.Objects} }),
+	on("StorageObjectInUseProtection", func(*Config) admission.Plugin { return storageObjectInUseProtection{} }),
+	on("PodGroupProtection", func(*Config) admission.Plugin { return podGroupProtection{} }),
 	off("OwnerReferencesPermissionEnforcement", func(c *Config) admission.Plugin {
-		return OwnerReferencesPermissionEnforcement{
+		return ownerReferencesPermissionEnforcement{
 			Authorizer: c.Authorizer,
 			ResourceOf: c.Objects.ResourceOf,
 		}
 	}),
 	on("PersistentVolumeClaimResize", func(c *Config) admission.Plugin {
-		return PersistentVolumeClaimResize{c.Objects}
+		return persistentVolumeClaimResize{c.Objects}
 	}),
-	on("RuntimeClass", func(c *Config) admission.Plugin { return RuntimeClass{c.Objects} }),
-	on("CertificateApproval", func(c *Config) admission.Plugin { return CertificateApproval{c.Authorizer} }),
-	on("CertificateSigning", func(c *Config) admission.Plugin { return CertificateSigning{c.Authorizer} }),
-	on("ClusterTrustBundleAttest", func(c *Config) admission.Plugin { return ClusterTrustBundleAttest{c.Authorizer} }),
-	on("CertificateSubjectRestriction", func(*Config) admission.Plugin { return CertificateSubjectRestriction{} }),
-	on("DefaultIngressClass", func(c *Config) admission.Plugin { return DefaultIngressClass{c.Objects} }),
-	off("DenyServiceExternalIPs", func(*Config) admission.Plugin { return DenyServiceExternalIPs{} }),
+	on("RuntimeClass", func(c *Config) admission.Plugin { return runtimeClass{c.Objects} }),
+	on("CertificateApproval", func(c *Config) admission.Plugin { return certificateApproval{c.Authorizer} }),
+	on("CertificateSigning", func(c *Config) admission.Plugin { return certificateSigning{c.Authorizer} }),
+	on("ClusterTrustBundleAttest", func(c *Config) admission.Plugin { return clusterTrustBundleAttest{c.Authorizer} }),
+	on("CertificateSubjectRestriction", func(*Config) admission.Plugin { return certificateSubjectRestriction{} }),
+	on("DefaultIngressClass", func(c *Config) admission.Plugin { return defaultIngressClass{c.Objects} }),
+	off("DenyServiceExternalIPs", func(*Config) admission.Plugin { return denyServiceExternalIPs{} }),
 	on("ServiceExternalIPs", func(c *Config) admission.Plugin {
-		return ServiceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
+		return serviceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
 	}),
-	on("PodTopologyLabels", func(c *Config) admission.Plugin { return PodTopologyLabels{c.Objects} }),
+	on("PodTopologyLabels", func(c *Config) admission.Plugin { return podTopologyLabels{c.Objects} }),
 	on("NodeDeclaredFeatureValidator", func(c *Config) admission.Plugin {
-		return NodeDeclaredFeatureValidator{c.Objects}
+		return nodeDeclaredFeatureValidator{c.Objects}
 	}),
-	on("PodResizeValidator", func(c *Config) admission.Plugin { return PodResizeValidator{c.Objects} }),
+	on("PodResizeValidator", func(c *Config) admission.Plugin { return podResizeValidator{c.Objects} }),
 	{
 		name: "MutatingAdmissionPolicy",
 		build: func(c *Config) (admission.Plugin, []access.EventHandler, error) {
@@ -211,7 +211,7 @@ var table = []row{
 			return p, []access.EventHandler{{Resource: quota.Resource, Set: p.Set, Remove: p.Remove}}, err
 		},
 	},
-	off("AlwaysDeny", func(*Config) admission.Plugin { return AlwaysDeny{} }),
+	off("AlwaysDeny", func(*Config) admission.Plugin { return alwaysDeny{} }),
 }
 
 func (c *Config) webhooks(plugin string) (webhook.Config, error) {

@@ -10,15 +10,14 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// LimitPodHardAntiAffinityTopology rejects required anti-affinity with another topology key than the host name. Off by
+// limitPodHardAntiAffinityTopology rejects required anti-affinity with another topology key than the host name. Off by
 // default.
-type LimitPodHardAntiAffinityTopology struct{}
+type limitPodHardAntiAffinityTopology struct{}
 
-// Name is the plugin's name.
-func (LimitPodHardAntiAffinityTopology) Name() string { return "LimitPodHardAntiAffinityTopology" }
+func (limitPodHardAntiAffinityTopology) Name() string { return "LimitPodHardAntiAffinityTopology" }
 
 // Validate checks the required anti-affinity terms.
-func (LimitPodHardAntiAffinityTopology) Validate(_ context.Context, r *admission.Request) error {
+func (limitPodHardAntiAffinityTopology) Validate(_ context.Context, r *admission.Request) error {
 	pod, err := podIn(r, admission.Create, admission.Update)
 	if pod == nil || pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// PodNodeSelector adds the namespace's node selector to pods, and rejects pods with a conflicting one. Off by default.
-type PodNodeSelector struct {
+// podNodeSelector adds the namespace's node selector to pods, and rejects pods with a conflicting one. Off by default.
+type podNodeSelector struct {
 	Reader admission.Reader
 	// Selectors are the allowed node selectors by namespace; DefaultNodeSelector is the key for namespaces without an
 	// annotation.
@@ -26,11 +26,10 @@ const DefaultNodeSelector = "clusterDefaultNodeSelector"
 
 const namespaceNodeSelector = "scheduler.alpha.kubernetes.io/node-selector"
 
-// Name is the plugin's name.
-func (PodNodeSelector) Name() string { return "PodNodeSelector" }
+func (podNodeSelector) Name() string { return "PodNodeSelector" }
 
 // Admit adds the namespace's selector to the pod's.
-func (p PodNodeSelector) Admit(ctx context.Context, req *admission.Request) error {
+func (p podNodeSelector) Admit(ctx context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create)
 	if pod == nil {
 		return err
@@ -47,7 +46,7 @@ func (p PodNodeSelector) Admit(ctx context.Context, req *admission.Request) erro
 }
 
 // Validate checks the pod's selector against the namespace's allowed one.
-func (p PodNodeSelector) Validate(ctx context.Context, req *admission.Request) error {
+func (p podNodeSelector) Validate(ctx context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create)
 	if pod == nil {
 		return err
@@ -68,7 +67,7 @@ func (p PodNodeSelector) Validate(ctx context.Context, req *admission.Request) e
 }
 
 // namespaceSelector is the namespace's selector; an error if the pod's conflicts with it.
-func (p PodNodeSelector) namespaceSelector(ctx context.Context, req *admission.Request, pod *corev1.Pod) (labels.Set, error) {
+func (p podNodeSelector) namespaceSelector(ctx context.Context, req *admission.Request, pod *corev1.Pod) (labels.Set, error) {
 	ns, err := req.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return nil, err
@@ -88,6 +87,6 @@ func (p PodNodeSelector) namespaceSelector(ctx context.Context, req *admission.R
 }
 
 // refuse is the rejection. It names the pod; a generated name is still empty.
-func (PodNodeSelector) refuse(r *admission.Request, pod *corev1.Pod, why string) error {
+func (podNodeSelector) refuse(r *admission.Request, pod *corev1.Pod, why string) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, errors.New(why))
 }

@@ -62,7 +62,7 @@ func TestPodNodeSelector(t *testing.T) {
 	} {
 		p := admissiontest.Pod()
 		p.Spec.NodeSelector = c.pod
-		err := PodNodeSelector{Reader: namespaceWith(c.annotation), Selectors: c.selectors}.Admit(t.Context(),
+		err := podNodeSelector{Reader: namespaceWith(c.annotation), Selectors: c.selectors}.Admit(t.Context(),
 			admissiontest.Creation(p))
 		if c.refused != "" {
 			admissiontest.WantForbidden(t, c.what, err, c.refused)

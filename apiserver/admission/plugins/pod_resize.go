@@ -15,15 +15,14 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// PodResizeValidator rejects a resize of a bound pod beyond the node's allocatable resources, and on nodes that do not
+// podResizeValidator rejects a resize of a bound pod beyond the node's allocatable resources, and on nodes that do not
 // support it.
-type PodResizeValidator struct{ Reader admission.Reader }
+type podResizeValidator struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (PodResizeValidator) Name() string { return "PodResizeValidator" }
+func (podResizeValidator) Name() string { return "PodResizeValidator" }
 
 // Validate checks changes of a pod's resources.
-func (p PodResizeValidator) Validate(ctx context.Context, req *admission.Request) error {
+func (p podResizeValidator) Validate(ctx context.Context, req *admission.Request) error {
 	if req.Resource != admission.Pods || req.Subresource != "resize" || req.Operation != admission.Update {
 		return nil
 	}

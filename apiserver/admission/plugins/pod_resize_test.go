@@ -23,7 +23,7 @@ func TestPodResize(t *testing.T) {
 			Status:     corev1.NodeStatus{Allocatable: admissiontest.Quantities("cpu", "1", "memory", "1Gi")},
 		}
 	}
-	validator := PodResizeValidator{
+	validator := podResizeValidator{
 		admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{
 			admission.Nodes: {node("linux", "linux"), node("other", "windows")},
 		}),

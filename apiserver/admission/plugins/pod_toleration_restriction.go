@@ -15,9 +15,9 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// PodTolerationRestriction adds the namespace's tolerations to pods, and rejects tolerations that it does not allow.
+// podTolerationRestriction adds the namespace's tolerations to pods, and rejects tolerations that it does not allow.
 // Off by default.
-type PodTolerationRestriction struct {
+type podTolerationRestriction struct {
 	Reader admission.Reader
 	// Default are the tolerations, and Whitelist the allowed ones, for namespaces without annotations; an empty
 	// Whitelist allows all.
@@ -29,11 +29,10 @@ const (
 	namespaceWhitelist   = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// Name is the plugin's name.
-func (PodTolerationRestriction) Name() string { return "PodTolerationRestriction" }
+func (podTolerationRestriction) Name() string { return "PodTolerationRestriction" }
 
 // Admit adds tolerations: the namespace's to new pods, and that for memory pressure to pods with resource requests.
-func (p PodTolerationRestriction) Admit(ctx context.Context, req *admission.Request) error {
+func (p podTolerationRestriction) Admit(ctx context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create, admission.Update)
 	if pod == nil {
 		return err
@@ -62,7 +61,7 @@ func (p PodTolerationRestriction) Admit(ctx context.Context, req *admission.Requ
 }
 
 // Validate checks the pod's tolerations against the allowed ones.
-func (p PodTolerationRestriction) Validate(ctx context.Context, r *admission.Request) error {
+func (p podTolerationRestriction) Validate(ctx context.Context, r *admission.Request) error {
 	pod, err := podIn(r, admission.Create, admission.Update)
 	if pod == nil || len(pod.Spec.Tolerations) == 0 {
 		return err
@@ -91,7 +90,7 @@ func (p PodTolerationRestriction) Validate(ctx context.Context, r *admission.Req
 }
 
 // namespaceList are the tolerations in an annotation of the namespace; without the annotation, the cluster's.
-func (p PodTolerationRestriction) namespaceList(
+func (p podTolerationRestriction) namespaceList(
 	ctx context.Context, r *admission.Request, annotation string, cluster []corev1.Toleration,
 ) ([]corev1.Toleration, error) {
 	ns, err := r.NamespaceObject(ctx, p.Reader)

@@ -28,7 +28,7 @@ func TestPodTolerationRestriction(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		annotations map[string]string
-		plugin      PodTolerationRestriction
+		plugin      podTolerationRestriction
 		burstable   bool
 		pod, want   []corev1.Toleration
 		refused     string
@@ -36,7 +36,7 @@ func TestPodTolerationRestriction(t *testing.T) {
 		{what: "nothing said", pod: []corev1.Toleration{one("a")}, want: []corev1.Toleration{one("a")}},
 		{
 			what:   "the cluster's",
-			plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}},
+			plugin: podTolerationRestriction{Default: []corev1.Toleration{one("c")}},
 			pod:    []corev1.Toleration{one("a")},
 			want:   []corev1.Toleration{one("a"), one("c")},
 		},
@@ -45,30 +45,30 @@ func TestPodTolerationRestriction(t *testing.T) {
 			annotations: map[string]string{
 				namespaceTolerations: `[{"key":"n","operator":"Equal","value":"v","effect":"NoSchedule"}]`,
 			},
-			plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}},
+			plugin: podTolerationRestriction{Default: []corev1.Toleration{one("c")}},
 			want:   []corev1.Toleration{one("n")},
 		},
 		{
 			what:        "the namespace wants none",
 			annotations: map[string]string{namespaceTolerations: ""},
-			plugin:      PodTolerationRestriction{Default: []corev1.Toleration{one("c")}},
+			plugin:      podTolerationRestriction{Default: []corev1.Toleration{one("c")}},
 		},
 		{what: "asks for memory", burstable: true, want: []corev1.Toleration{pressure}},
 		{
 			what:   "what another covers goes",
-			plugin: PodTolerationRestriction{Default: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
+			plugin: podTolerationRestriction{Default: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 			pod:    []corev1.Toleration{one("a")},
 			want:   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 		{
 			what:   "allowed by the cluster",
-			plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}},
+			plugin: podTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}},
 			pod:    []corev1.Toleration{one("a")},
 			want:   []corev1.Toleration{one("a")},
 		},
 		{
 			what:   "not allowed by the cluster",
-			plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
+			plugin: podTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
 			pod:    []corev1.Toleration{one("a")},
 			refused: "pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster " +
 				"whitelist",
@@ -76,7 +76,7 @@ func TestPodTolerationRestriction(t *testing.T) {
 		{
 			what:        "not allowed by the namespace",
 			annotations: map[string]string{namespaceWhitelist: `[{"key":"b","operator":"Exists"}]`},
-			plugin:      PodTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}},
+			plugin:      podTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}},
 			pod:         []corev1.Toleration{one("a")},
 			refused: "pod tolerations (possibly merged with namespace default tolerations) conflict with its " +
 				"namespace whitelist",
@@ -84,7 +84,7 @@ func TestPodTolerationRestriction(t *testing.T) {
 		{
 			what:        "the namespace allows all",
 			annotations: map[string]string{namespaceWhitelist: ""},
-			plugin:      PodTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
+			plugin:      podTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
 			pod:         []corev1.Toleration{one("a")},
 			want:        []corev1.Toleration{one("a")},
 		},

@@ -15,15 +15,14 @@ import (
 
 var priorityClasses = schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")
 
-// Priority resolves the priorityClassName of a pod to its priority and preemption policy, and that of a pod group to
+// priority resolves the priorityClassName of a pod to its priority and preemption policy, and that of a pod group to
 // its priority. It also prevents a second global default class.
-type Priority struct{ Reader admission.Reader }
+type priority struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (Priority) Name() string { return "Priority" }
+func (priority) Name() string { return "Priority" }
 
 // Admit sets spec.priority and spec.preemptionPolicy of new pods.
-func (p Priority) Admit(ctx context.Context, req *admission.Request) error {
+func (p priority) Admit(ctx context.Context, req *admission.Request) error {
 	group, ok := req.Object.(*schedulingv1beta1.PodGroup)
 	if ok && req.Operation == admission.Create && req.Subresource == "" {
 		return p.admitGroup(ctx, req, group)
@@ -72,7 +71,7 @@ func (p Priority) Admit(ctx context.Context, req *admission.Request) error {
 }
 
 // classOf returns the named class, or the default one, whose name it sets.
-func (p Priority) classOf(ctx context.Context, req *admission.Request, name *string) (int32, corev1.PreemptionPolicy, error) {
+func (p priority) classOf(ctx context.Context, req *admission.Request, name *string) (int32, corev1.PreemptionPolicy, error) {
 	if *name == "" {
 		pc, err := p.defaultClass(ctx)
 		if err != nil || pc == nil {
@@ -93,7 +92,7 @@ func (p Priority) classOf(ctx context.Context, req *admission.Request, name *str
 }
 
 // admitGroup sets the priority of a new pod group.
-func (p Priority) admitGroup(ctx context.Context, r *admission.Request, podGroup *schedulingv1beta1.PodGroup) error {
+func (p priority) admitGroup(ctx context.Context, r *admission.Request, podGroup *schedulingv1beta1.PodGroup) error {
 	value, _, err := p.classOf(ctx, r, &podGroup.Spec.PriorityClassName)
 	if err != nil {
 		return err
@@ -118,7 +117,7 @@ func policyOf(pc *schedulingv1.PriorityClass) corev1.PreemptionPolicy {
 }
 
 // defaultClass is the global default class with the lowest value; nil if there is none.
-func (p Priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass, error) {
+func (p priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass, error) {
 	all, err := admission.List[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "")
 	if err != nil {
 		return nil, err
@@ -133,7 +132,7 @@ func (p Priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass
 }
 
 // Validate rejects a second global default class.
-func (p Priority) Validate(ctx context.Context, req *admission.Request) error {
+func (p priority) Validate(ctx context.Context, req *admission.Request) error {
 	if req.Resource != priorityClasses || req.Subresource != "" ||
 		req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil

@@ -14,18 +14,17 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// RuntimeClass sets a pod's overhead, node selector and tolerations from its runtime class.
-type RuntimeClass struct{ Reader admission.Reader }
+// runtimeClass sets a pod's overhead, node selector and tolerations from its runtime class.
+type runtimeClass struct{ Reader admission.Reader }
 
 var runtimeClasses = nodev1.SchemeGroupVersion.WithResource("runtimeclasses")
 
-// Name is the plugin's name.
-func (RuntimeClass) Name() string { return "RuntimeClass" }
+func (runtimeClass) Name() string { return "RuntimeClass" }
 
 const overheadDiffers = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 // class returns a new pod's class; nil if it has none.
-func (p RuntimeClass) class(ctx context.Context, r *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
+func (p runtimeClass) class(ctx context.Context, r *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	pod, err := podIn(r, admission.Create)
 	if pod == nil || pod.Spec.RuntimeClassName == nil {
 		return pod, nil, err
@@ -38,7 +37,7 @@ func (p RuntimeClass) class(ctx context.Context, r *admission.Request) (*corev1.
 }
 
 // Admit sets the fields from the class.
-func (p RuntimeClass) Admit(ctx context.Context, req *admission.Request) error {
+func (p runtimeClass) Admit(ctx context.Context, req *admission.Request) error {
 	pod, rc, err := p.class(ctx, req)
 	if err != nil || rc == nil {
 		return err
@@ -90,7 +89,7 @@ func hasToleration(list []corev1.Toleration, t *corev1.Toleration) bool {
 }
 
 // Validate checks that the overhead is the class's.
-func (p RuntimeClass) Validate(ctx context.Context, req *admission.Request) error {
+func (p runtimeClass) Validate(ctx context.Context, req *admission.Request) error {
 	pod, rc, err := p.class(ctx, req)
 	if err != nil || pod == nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 func TestRuntimeClass(t *testing.T) {
-	runtimeClass := RuntimeClass{
+	runtimeClass := runtimeClass{
 		admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{runtimeClasses: {&nodev1.RuntimeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "vm"},
 			Overhead:   &nodev1.Overhead{PodFixed: admissiontest.Quantities("cpu", "250m")},

@@ -16,8 +16,8 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// ServiceAccount sets every pod's service account, its image pull secrets, and a volume with its token.
-type ServiceAccount struct {
+// serviceAccount sets every pod's service account, its image pull secrets, and a volume with its token.
+type serviceAccount struct {
 	Reader admission.Reader
 	// WaitTimeout is how long to wait for the default account of a new namespace (0: five seconds).
 	WaitTimeout time.Duration
@@ -31,11 +31,10 @@ const (
 	tokenLife = 3607
 )
 
-// Name is the plugin's name.
-func (ServiceAccount) Name() string { return "ServiceAccount" }
+func (serviceAccount) Name() string { return "ServiceAccount" }
 
 // Admit sets the account, its pull secrets and the token volume of a new pod.
-func (p ServiceAccount) Admit(ctx context.Context, req *admission.Request) error {
+func (p serviceAccount) Admit(ctx context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create)
 	if pod == nil {
 		return err
@@ -66,7 +65,7 @@ func (p ServiceAccount) Admit(ctx context.Context, req *admission.Request) error
 }
 
 // Validate checks the account again after all mutators have run, and rejects mirror pods with accounts or secrets.
-func (p ServiceAccount) Validate(ctx context.Context, req *admission.Request) error {
+func (p serviceAccount) Validate(ctx context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create)
 	if pod == nil {
 		return err
@@ -93,7 +92,7 @@ func (p ServiceAccount) Validate(ctx context.Context, req *admission.Request) er
 }
 
 // account reads the service account. The default one of a new namespace may not exist yet, so it waits a short time.
-func (p ServiceAccount) account(ctx context.Context, req *admission.Request, name string) (*corev1.ServiceAccount, error) {
+func (p serviceAccount) account(ctx context.Context, req *admission.Request, name string) (*corev1.ServiceAccount, error) {
 	patience := p.WaitTimeout
 	if patience == 0 {
 		patience = 5 * time.Second // a busy machine may create it late

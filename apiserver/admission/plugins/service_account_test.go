@@ -15,7 +15,7 @@ import (
 )
 
 func TestSecondRound(t *testing.T) {
-	p := ServiceAccount{Reader: admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.ServiceAccounts: {
+	p := serviceAccount{Reader: admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.ServiceAccounts: {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "default"}},
 	}})}
 	obj := admissiontest.Pod()

@@ -16,10 +16,10 @@ import (
 	"keelson/apiserver/admission/noderestriction"
 )
 
-// ServiceExternalIPs rejects external IPs of Services that belong to the cluster: addresses in the ranges of pods and
+// serviceExternalIPs rejects external IPs of Services that belong to the cluster: addresses in the ranges of pods and
 // Services, and the ports of API servers and kubelets. Otherwise a tenant would receive what is sent to others
 // (CVE-2020-8554). Keelson's own plugin; Kubernetes has none.
-type ServiceExternalIPs struct {
+type serviceExternalIPs struct {
 	Reader admission.Reader
 	// PodRanges are the cluster's pod CIDRs, as far as the server knows them; each Node shows its own.
 	PodRanges noderestriction.PodRanges
@@ -30,11 +30,10 @@ var (
 	serviceCIDRs   = networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
 )
 
-// Name is the plugin's name.
-func (ServiceExternalIPs) Name() string { return "ServiceExternalIPs" }
+func (serviceExternalIPs) Name() string { return "ServiceExternalIPs" }
 
 // Validate rejects external IPs and ports that the old Service did not have.
-func (p ServiceExternalIPs) Validate(ctx context.Context, req *admission.Request) error {
+func (p serviceExternalIPs) Validate(ctx context.Context, req *admission.Request) error {
 	service, ok := req.Object.(*corev1.Service)
 	if !ok || req.Subresource != "" || req.Operation != admission.Create && req.Operation != admission.Update ||
 		len(service.Spec.ExternalIPs) == 0 {
@@ -89,7 +88,7 @@ func tcpPorts(s *corev1.Service) []int32 {
 const firstKubeletPort = 1024
 
 // reserved reads the ranges of pods and Services, and the ports of API servers and kubelets.
-func (p ServiceExternalIPs) reserved(ctx context.Context) (ranges rangeSet, ports map[int32]string, err error) {
+func (p serviceExternalIPs) reserved(ctx context.Context) (ranges rangeSet, ports map[int32]string, err error) {
 	ranges = rangeSet{}
 	ports = map[int32]string{}
 	for _, c := range p.PodRanges.Cluster {

@@ -30,7 +30,7 @@ func TestServiceExternalIPs(t *testing.T) {
 		Labels:    map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
 	}}
 	apis.Ports = []discoveryv1.EndpointPort{{Port: new(int32(6443))}}
-	serviceExternalIPs := ServiceExternalIPs{
+	serviceExternalIPs := serviceExternalIPs{
 		Reader: admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{
 			admission.Nodes: {node, hostile},
 			endpointSlices:  {apis},

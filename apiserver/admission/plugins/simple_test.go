@@ -20,7 +20,7 @@ import (
 
 func TestNamespaceLifecycle(t *testing.T) {
 	now := metav1.Now()
-	lifecycle := NamespaceLifecycle{admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.Namespaces: {
+	lifecycle := namespaceLifecycle{admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.Namespaces: {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dying", DeletionTimestamp: &now}},
 	}})}
@@ -53,7 +53,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 }
 
 func TestServiceAccountMountsToken(t *testing.T) {
-	serviceAccount := ServiceAccount{Reader: admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.ServiceAccounts: {
+	serviceAccount := serviceAccount{Reader: admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.ServiceAccounts: {
 		&corev1.ServiceAccount{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "dev",
@@ -105,7 +105,7 @@ func TestServiceAccountWaitsForTheDefaultOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := admissiontest.Reader{}
 		begin := time.Now()
-		err := ServiceAccount{Reader: c}.Admit(t.Context(), admissiontest.Creation(admissiontest.Pod()))
+		err := serviceAccount{Reader: c}.Admit(t.Context(), admissiontest.Creation(admissiontest.Pod()))
 		admissiontest.WantForbidden(t, "no default account", err, "error looking up service account dev/default")
 		if took := time.Since(begin); took < 5*time.Second || took > 6*time.Second {
 			t.Errorf("gave up after %s, want about five seconds", took)
@@ -115,7 +115,7 @@ func TestServiceAccountWaitsForTheDefaultOne(t *testing.T) {
 
 func TestPriority(t *testing.T) {
 	never := corev1.PreemptNever
-	priority := Priority{admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{priorityClasses: {
+	priority := priority{admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{priorityClasses: {
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000, PreemptionPolicy: &never},
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 5, GlobalDefault: true},
 	}})}
@@ -153,7 +153,7 @@ func TestTolerationsAndTaints(t *testing.T) {
 	obj := admissiontest.Pod()
 	obj.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}}
 	for range 2 { // twice changes nothing more
-		if err := (DefaultTolerationSeconds{}).Admit(t.Context(), admissiontest.Creation(obj)); err != nil {
+		if err := (defaultTolerationSeconds{}).Admit(t.Context(), admissiontest.Creation(obj)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestTolerationsAndTaints(t *testing.T) {
 	node := &corev1.Node{}
 	r := &admission.Request{Operation: admission.Create, Object: node}
 	for range 2 {
-		if err := (TaintNodesByCondition{}).Admit(t.Context(), r); err != nil {
+		if err := (taintNodesByCondition{}).Admit(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -174,7 +174,7 @@ func TestTolerationsAndTaints(t *testing.T) {
 }
 
 func TestLimitRanger(t *testing.T) {
-	limitRanger := LimitRanger{
+	limitRanger := limitRanger{
 		admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{limitRanges: {&corev1.LimitRange{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "l"},
 			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{

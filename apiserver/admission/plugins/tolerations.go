@@ -11,17 +11,14 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// DefaultTolerationSeconds lets a pod stay for five minutes on a node that is not ready or unreachable, unless the pod
+// defaultTolerationSeconds lets a pod stay for five minutes on a node that is not ready or unreachable, unless the pod
 // has its own tolerations.
-type DefaultTolerationSeconds struct{}
+type defaultTolerationSeconds struct{}
 
-const defaultTolerationSeconds = int64(300)
-
-// Name is the plugin's name.
-func (DefaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
+func (defaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
 
 // Admit adds the missing ones of the two tolerations.
-func (DefaultTolerationSeconds) Admit(_ context.Context, req *admission.Request) error {
+func (defaultTolerationSeconds) Admit(_ context.Context, req *admission.Request) error {
 	pod, err := podIn(req, admission.Create, admission.Update)
 	if pod == nil {
 		return err
@@ -30,7 +27,7 @@ func (DefaultTolerationSeconds) Admit(_ context.Context, req *admission.Request)
 		if tolerated(pod, key) {
 			continue
 		}
-		seconds := defaultTolerationSeconds
+		seconds := int64(300)
 		pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), corev1.Toleration{
 			Key:               key,
 			Operator:          corev1.TolerationOpExists,
@@ -52,14 +49,13 @@ func tolerated(pod *corev1.Pod, key string) bool {
 	return false
 }
 
-// TaintNodesByCondition taints every new node as not ready, so that no pod is scheduled to it before it is ready.
-type TaintNodesByCondition struct{}
+// taintNodesByCondition taints every new node as not ready, so that no pod is scheduled to it before it is ready.
+type taintNodesByCondition struct{}
 
-// Name is the plugin's name.
-func (TaintNodesByCondition) Name() string { return "TaintNodesByCondition" }
+func (taintNodesByCondition) Name() string { return "TaintNodesByCondition" }
 
 // Admit adds the taint to new nodes.
-func (TaintNodesByCondition) Admit(_ context.Context, req *admission.Request) error {
+func (taintNodesByCondition) Admit(_ context.Context, req *admission.Request) error {
 	node, ok := req.Object.(*corev1.Node)
 	if !ok || req.Operation != admission.Create || req.Subresource != "" {
 		return nil

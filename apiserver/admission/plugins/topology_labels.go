@@ -11,14 +11,13 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// PodTopologyLabels sets labels with the zone and region of a pod's node.
-type PodTopologyLabels struct{ Reader admission.Reader }
+// podTopologyLabels sets labels with the zone and region of a pod's node.
+type podTopologyLabels struct{ Reader admission.Reader }
 
-// Name is the plugin's name.
-func (PodTopologyLabels) Name() string { return "PodTopologyLabels" }
+func (podTopologyLabels) Name() string { return "PodTopologyLabels" }
 
 // Admit sets the labels of bindings, which the pod gets, and of pods with a node name.
-func (p PodTopologyLabels) Admit(ctx context.Context, req *admission.Request) error {
+func (p podTopologyLabels) Admit(ctx context.Context, req *admission.Request) error {
 	if req.Resource != admission.Pods || req.Operation != admission.Create {
 		return nil
 	}
@@ -36,7 +35,7 @@ func (p PodTopologyLabels) Admit(ctx context.Context, req *admission.Request) er
 	return nil
 }
 
-func (p PodTopologyLabels) label(ctx context.Context, req *admission.Request, name string, into *map[string]string) error {
+func (p podTopologyLabels) label(ctx context.Context, req *admission.Request, name string, into *map[string]string) error {
 	node, err := admission.Get[*corev1.Node](ctx, p.Reader, admission.Nodes, "", name)
 	if admission.IsNotFound(err) {
 		return nil // other code reports a missing node

@@ -15,7 +15,7 @@ import (
 )
 
 func TestTopologyLabels(t *testing.T) {
-	p := PodTopologyLabels{
+	p := podTopologyLabels{
 		admissiontest.ReaderOf(map[schema.GroupVersionResource][]runtime.Object{admission.Nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name:   "n",
 			Labels: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelHostname: "n"},
