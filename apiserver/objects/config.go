@@ -35,6 +35,9 @@ type Config struct {
 	Default func(kind.Object)
 	// Fields are the selectable fields; nil: metadata.name and metadata.namespace.
 	Fields func(kind.Object) fields.Set
+	// Packed: a cache keeps the objects compressed and decodes one when it is read, for resources whose objects are
+	// large and rarely read.
+	Packed bool
 	// Index has the fields by which lists and watches are often selected, such as spec.nodeName.
 	Index map[string]func(kind.Object) string
 }

@@ -62,6 +62,8 @@ type Row struct {
 	AllowsAnyFinalizer []string
 	// KeepsEmptyFields: present but empty fields are stored, as for kinds that Kubernetes stores as JSON.
 	KeepsEmptyFields bool
+	// Packed: the watch cache keeps the objects compressed, because they are large and rarely read.
+	Packed bool
 	// ErrorsAsFound: validation errors keep their order and the values as sent.
 	ErrorsAsFound bool
 	// RoutedByPath: a route depends on the path only, not on method, Content-Type and Accept.

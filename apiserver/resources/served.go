@@ -34,6 +34,7 @@ func Open(rows []Row, cache *watchcache.Cache) []*Resource {
 			Namespaced:     k.Namespaced,
 			Fields:         k.Fields,
 			Index:          row.Indexed,
+			Packed:         row.Packed,
 			StoredVersions: k.StoredVersions,
 			Default:        k.Default,
 		})

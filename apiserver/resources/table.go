@@ -161,6 +161,7 @@ func namedGroups(on gates.On) []Row {
 			Kind:               apiextensions.CustomResourceDefinition(),
 			AllowsAnyFinalizer: all,
 			KeepsEmptyFields:   true,
+			Packed:             true,
 			DeletionBlocked:    apiextensions.Held,
 			Terminate:          apiextensions.Terminate,
 		},

@@ -16,15 +16,15 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// change is one write, shared by all watchers. prev is nil for a create, cur for a delete; with bookmarkEntry it is a
+// change is one write, shared by all watchers. prev is none for a create, cur for a delete; with bookmarkEntry it is a
 // bookmark.
 type change struct {
 	resource      *Resource
 	rev           int64
 	key           string
 	at            time.Time
-	prev, cur     *objects.Entry
-	err           error // why the written value cannot be decoded; cur is nil then
+	prev, cur     objects.Kept
+	err           error // why the written value cannot be decoded; cur is none then
 	bookmarkEntry *objects.Entry
 	marked        atomic.Int32 // watchers for which it was recorded as a mark
 
@@ -37,18 +37,18 @@ type change struct {
 
 // deleted is the entry of the DELETED event, created for the first watcher that needs it.
 func (c *change) deleted() *objects.Entry {
-	c.once.Do(func() { c.deletedEntry = c.prev.Deleted(c.rev) })
+	c.once.Do(func() { c.deletedEntry = c.prev.Entry().Deleted(c.rev) })
 	return c.deletedEntry
 }
 
 // sets are the selectable fields before and after, computed for the first watcher with a field selector.
 func (c *change) sets() (prev, cur fields.Set) {
 	c.fields.Do(func() {
-		if c.prev != nil {
-			c.prevSet = c.resource.records.Fields(c.prev.Object)
+		if !c.prev.None() {
+			c.prevSet = c.resource.records.Fields(c.prev.Entry().Object)
 		}
-		if c.cur != nil {
-			c.curSet = c.resource.records.Fields(c.cur.Object)
+		if !c.cur.None() {
+			c.curSet = c.resource.records.Fields(c.cur.Entry().Object)
 		}
 	})
 	return c.prevSet, c.curSet
@@ -81,8 +81,8 @@ func (s *selection) useIndex(index func(kind.Object) string, value string) {
 // eventFor converts a change to the event for one watch: an object that begins to match is ADDED; one that stops
 // matching is DELETED, with its last matching state and the change's revision.
 func (s *selection) eventFor(c *change) (objects.Event, bool) {
-	before := c.prev != nil
-	after := c.cur != nil
+	before := !c.prev.None()
+	after := !c.cur.None()
 	if !s.all {
 		before, after = s.matches(c)
 	}
@@ -90,15 +90,15 @@ func (s *selection) eventFor(c *change) (objects.Event, bool) {
 	case before && after:
 		return objects.Event{
 			Type:   watch.Modified,
-			Entry:  c.cur,
-			Prev:   c.prev,
+			Entry:  c.cur.Entry(),
+			Prev:   c.prev.Entry(),
 			At:     c.at,
 			Marked: &c.marked,
 		}, true
 	case after:
 		return objects.Event{
 			Type:   watch.Added,
-			Entry:  c.cur,
+			Entry:  c.cur.Entry(),
 			At:     c.at,
 			Marked: &c.marked,
 		}, true
@@ -114,12 +114,12 @@ func (s *selection) eventFor(c *change) (objects.Event, bool) {
 }
 
 func (s *selection) matches(c *change) (before, after bool) {
-	before = c.prev != nil && s.labels.Matches(labels.Set(c.prev.Object.GetLabels()))
-	after = c.cur != nil && s.labels.Matches(labels.Set(c.cur.Object.GetLabels()))
+	before = !c.prev.None() && s.labels.Matches(labels.Set(c.prev.Entry().Object.GetLabels()))
+	after = !c.cur.None() && s.labels.Matches(labels.Set(c.cur.Entry().Object.GetLabels()))
 	switch {
 	case s.index != nil:
-		before = before && s.index(c.prev.Object) == s.value
-		after = after && s.index(c.cur.Object) == s.value
+		before = before && s.index(c.prev.Entry().Object) == s.value
+		after = after && s.index(c.cur.Entry().Object) == s.value
 	case (before || after) && !s.fields.Empty():
 		prev, cur := c.sets()
 		before = before && s.fields.Matches(prev)
@@ -175,9 +175,6 @@ func (w *window) expire(now time.Time) (bytes int) {
 // its stored size.
 func (c *change) replacedSize() int {
 	const inMemory = 4
-	if c.prev == nil {
-		return 0
-	}
 	return inMemory * c.prev.Size()
 }
 

@@ -70,16 +70,14 @@ func (c *Cache) applyAll(batch []store.Event, now time.Time) {
 func (c *Cache) apply(resource *Resource, ev *store.Event, now time.Time) {
 	ch := &change{rev: ev.KV.Revision, key: ev.KV.Key, at: now}
 	if ev.Type != store.Deleted {
-		ch.cur = c.handoff.Take(ev.KV.Value, ev.KV.Revision)
-		if ch.cur == nil {
-			e, err := resource.records.Decoded(ev.KV, c.memo)
-			if err != nil {
+		e := c.handoff.Take(ev.KV.Value, ev.KV.Revision)
+		if e == nil {
+			if e, ch.err = resource.records.Decoded(ev.KV, c.memo); ch.err != nil {
 				c.log.Error("stored object cannot be decoded, skipped", "key", ev.KV.Key, "rev", ev.KV.Revision, "err",
-					err)
+					ch.err)
 			}
-			ch.cur = e
-			ch.err = err
 		}
+		ch.cur = resource.records.Keep(e, ev.KV.Value)
 	}
 	resource.apply(ch)
 }

@@ -75,8 +75,8 @@ func (c *Cache) readAll(
 			switch {
 			case l.err != nil:
 				treesOf(fresh, l.resource).setDecodeError(l.key, l.rev, l.err)
-			case l.entry != nil:
-				treesOf(fresh, l.resource).replace(nil, l.entry)
+			case !l.kept.None():
+				treesOf(fresh, l.resource).replace(objects.Kept{}, l.kept)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ type loaded struct {
 	resource *Resource
 	key      string
 	rev      int64
-	entry    *objects.Entry
+	kept     objects.Kept
 	err      error
 }
 
@@ -151,5 +151,5 @@ func (c *Cache) decodeOne(kv store.KV, r *Resource) loaded {
 	if err != nil {
 		c.log.Error("stored object cannot be decoded, skipped", "key", kv.Key, "rev", kv.Revision, "err", err)
 	}
-	return loaded{r, kv.Key, kv.Revision, e, err}
+	return loaded{r, kv.Key, kv.Revision, r.records.Keep(e, kv.Value), err}
 }

@@ -74,7 +74,7 @@ func (r *Resource) apply(ch *change) {
 	defer r.mu.Unlock()
 	ch.prev = r.trees.get(ch.key)
 	r.trees.setDecodeError(ch.key, ch.rev, ch.err)
-	if ch.prev == nil && ch.cur == nil {
+	if ch.prev.None() && ch.cur.None() {
 		return
 	}
 	ch.resource = r
@@ -116,14 +116,19 @@ func (r *Resource) current(ctx context.Context, key string) (*objects.Entry, err
 	if err := r.cache.waitLatest(ctx); err != nil {
 		return nil, err
 	}
-	r = r.newest()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	e, err := r.trees.find(key)
+	e, err := r.newest().find(key)
 	if e == nil && err == nil {
 		err = store.ErrNotFound
 	}
 	return e, err
+}
+
+// find returns the key's entry, nil if there is none. A packed one is decoded after the lock is released.
+func (r *Resource) find(key string) (*objects.Entry, error) {
+	r.mu.RLock()
+	kept, err := r.trees.find(key)
+	r.mu.RUnlock()
+	return kept.Entry(), err
 }
 
 // Get returns one object.
@@ -139,10 +144,7 @@ func (r *Resource) Get(ctx context.Context, namespace, name, rv string) (*object
 	if err := r.await(ctx, rv == "", rev); err != nil {
 		return nil, err
 	}
-	r = r.newest()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	e, err := r.trees.find(key)
+	e, err := r.newest().find(key)
 	if e == nil && err == nil {
 		err = apierrors.NewNotFound(r.records.Resource, name)
 	}
@@ -283,8 +285,8 @@ func (r *Resource) listIndexed(q *objects.ListQuery, plan objects.Plan) *objects
 	defer r.mu.RUnlock()
 	page := r.records.NewPage(q, plan, r.revisionLocked())
 	if key != "" {
-		if e := r.trees.get(key); e != nil && key >= plan.From {
-			page.Add(e)
+		if kept := r.trees.get(key); !kept.None() && key >= plan.From {
+			page.Add(kept.Entry())
 		}
 		return page.List()
 	}

@@ -116,18 +116,21 @@ func (r *Resource) replayed(ev *store.Event) (*change, error) {
 		key:      ev.KV.Key,
 		at:       time.Now(),
 	}
-	var err error
 	if ev.Type != store.Deleted {
-		if ch.cur, err = r.records.Decoded(ev.KV, r.cache.memo); err != nil {
+		e, err := r.records.Decoded(ev.KV, r.cache.memo)
+		if err != nil {
 			return nil, fmt.Errorf("replay %s at %d: %w", ch.key, ch.rev, err)
 		}
+		ch.cur = r.records.Keep(e, ev.KV.Value)
 	}
 	if ev.Type != store.Created {
 		// Its own revision is unknown here but also never visible: watchers see prev only in a deletion, at ch.rev.
 		before := store.KV{Key: ch.key, Value: ev.Prev, Revision: ch.rev}
-		if ch.prev, err = r.records.Decoded(before, r.cache.memo); err != nil {
+		e, err := r.records.Decoded(before, r.cache.memo)
+		if err != nil {
 			return nil, fmt.Errorf("replay %s at %d: %w", ch.key, ch.rev, err)
 		}
+		ch.prev = r.records.Keep(e, ev.Prev)
 	}
 	return ch, nil
 }

@@ -2,8 +2,6 @@
 
 package watchcache
 
-import "keelson/apiserver/objects"
-
 // routes finds the watchers that a change may concern, so that the cost depends on the matches and not on the number of
 // watchers. A watcher has one routeKey: under its object's key, its indexed field's value, its namespace, or among
 // those that see everything.
@@ -39,8 +37,8 @@ func (w *watcher) concerns(c *change) bool {
 	case p.key != "":
 		return p.key == c.key
 	case p.index != "":
-		value := w.resource.records.Index[p.index]
-		return c.prev != nil && value(c.prev.Object) == p.value || c.cur != nil && value(c.cur.Object) == p.value
+		ix := index{value: w.resource.records.Index[p.index]}
+		return !c.prev.None() && ix.of(c.prev) == p.value || !c.cur.None() && ix.of(c.cur) == p.value
 	case p.namespace != "":
 		return p.namespace == w.resource.namespaceOf(c.key)
 	}
@@ -103,22 +101,15 @@ func (r *routes) dispatch(c *change) {
 		if len(m) == 0 {
 			continue
 		}
-		before := indexValueOf(ix, c.prev)
-		after := indexValueOf(ix, c.cur)
-		if c.cur != nil {
+		before := ix.of(c.prev)
+		after := ix.of(c.cur)
+		if !c.cur.None() {
 			push(m[after], c)
 		}
-		if c.prev != nil && (c.cur == nil || before != after) {
+		if !c.prev.None() && (c.cur.None() || before != after) {
 			push(m[before], c)
 		}
 	}
-}
-
-func indexValueOf(ix *index, e *objects.Entry) string {
-	if e == nil {
-		return ""
-	}
-	return ix.value(e.Object)
 }
 
 func push(ws set, c *change) {

@@ -20,7 +20,7 @@ import (
 // item is an entry of a tree; by is the indexed field's value, empty in the main tree.
 type item struct {
 	indexValue, key string
-	entry           *objects.Entry
+	kept            objects.Kept
 }
 
 func less(a, b item) bool {
@@ -103,49 +103,52 @@ func (t *trees) checkComplete(prefix string, resource schema.GroupResource) erro
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// find returns the key's entry, nil if there is none.
-func (t *trees) find(key string) (*objects.Entry, error) {
+// find returns the key's entry, none if there is none.
+func (t *trees) find(key string) (objects.Kept, error) {
 	if err := t.decodeErrors[key]; err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return objects.Kept{}, apierrors.NewInternalError(err)
 	}
 	return t.get(key), nil
 }
 
-// replace replaces prev by cur; either may be nil.
-func (t *trees) replace(prev, cur *objects.Entry) {
-	if prev != nil {
-		t.bytes -= prev.Size()
-	}
-	if cur != nil {
-		t.bytes += cur.Size()
-	}
+// replace replaces prev by cur; either may be none.
+func (t *trees) replace(prev, cur objects.Kept) {
+	t.bytes += cur.Size() - prev.Size()
 	switch {
-	case cur != nil:
-		t.main.ReplaceOrInsert(item{key: cur.Key, entry: cur})
-	case prev != nil:
-		t.main.Delete(item{key: prev.Key})
+	case !cur.None():
+		t.main.ReplaceOrInsert(item{key: cur.Key(), kept: cur})
+	case !prev.None():
+		t.main.Delete(item{key: prev.Key()})
 	}
 	for _, ix := range t.indexes {
 		ix.replace(prev, cur)
 	}
 }
 
-func (ix *index) replace(prev, cur *objects.Entry) {
-	if prev != nil {
-		was := ix.value(prev.Object)
-		if cur == nil || ix.value(cur.Object) != was {
-			ix.tree.Delete(item{indexValue: was, key: prev.Key})
+func (ix *index) replace(prev, cur objects.Kept) {
+	if !prev.None() {
+		was := ix.of(prev)
+		if cur.None() || ix.of(cur) != was {
+			ix.tree.Delete(item{indexValue: was, key: prev.Key()})
 		}
 	}
-	if cur != nil {
-		ix.tree.ReplaceOrInsert(item{indexValue: ix.value(cur.Object), key: cur.Key, entry: cur})
+	if !cur.None() {
+		ix.tree.ReplaceOrInsert(item{indexValue: ix.of(cur), key: cur.Key(), kept: cur})
 	}
 }
 
-// get returns nil if the key does not exist.
-func (t *trees) get(key string) *objects.Entry {
+// of is the indexed field's value, "" for none.
+func (ix *index) of(kept objects.Kept) string {
+	if kept.None() {
+		return ""
+	}
+	return ix.value(kept.Entry().Object)
+}
+
+// get returns none if the key does not exist.
+func (t *trees) get(key string) objects.Kept {
 	it, _ := t.main.Get(item{key: key})
-	return it.entry
+	return it.kept
 }
 
 // ascend visits tree from (by, from) while by is the same and the key has the prefix.
@@ -154,6 +157,6 @@ func ascend(tree *btree.BTreeG[item], indexValue, prefix, from string, visit fun
 		if it.indexValue != indexValue || len(it.key) < len(prefix) || it.key[:len(prefix)] != prefix {
 			return false
 		}
-		return visit(it.entry)
+		return visit(it.kept.Entry())
 	})
 }
