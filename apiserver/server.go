@@ -326,7 +326,12 @@ func newDefinitions(
 }
 
 func definitionHandlers(definitions *crd.Definitions) []access.EventHandler {
-	return []access.EventHandler{{Resource: definitionsGVR, Set: definitions.Set, Remove: definitions.Remove}}
+	return []access.EventHandler{{
+		Resource: definitionsGVR,
+		Set:      definitions.Set,
+		Remove:   definitions.Remove,
+		Keep:     crd.WithoutSchemas,
+	}}
 }
 
 var apiServicesGVR = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")

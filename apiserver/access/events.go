@@ -28,6 +28,8 @@ type EventHandler struct {
 	Resource schema.GroupVersionResource
 	Set      func(runtime.Object)
 	Remove   func(runtime.Object)
+	// Keep returns what is kept of an object for a later Remove; nil: the object.
+	Keep func(kind.Object) kind.Object
 	// Storage has the objects, for stored objects that are no resource of the API; nil: the resource's storage.
 	Storage objects.Storage
 	// Namespace limits the objects; empty: all.
@@ -122,8 +124,7 @@ func (f *follower) relist(ctx context.Context) error {
 	gone := maps.Clone(f.known)
 	for _, e := range page.Items {
 		delete(gone, e.Key)
-		f.known[e.Key] = e.Object
-		f.Set(e.Object)
+		f.set(e)
 	}
 	for key, obj := range gone {
 		delete(f.known, key)
@@ -131,6 +132,15 @@ func (f *follower) relist(ctx context.Context) error {
 	}
 	f.at(objects.FormatRevision(page.Revision))
 	return nil
+}
+
+func (f *follower) set(e *objects.Entry) {
+	kept := e.Object
+	if f.Keep != nil {
+		kept = f.Keep(kept)
+	}
+	f.known[e.Key] = kept
+	f.Set(e.Object)
 }
 
 // watch passes on changes; lost means that the history is gone.
@@ -143,8 +153,7 @@ func (f *follower) watch(ctx context.Context) (lost bool, err error) {
 	for ev := range watcher.Events() {
 		switch ev.Type {
 		case watch.Added, watch.Modified:
-			f.known[ev.Entry.Key] = ev.Entry.Object
-			f.Set(ev.Entry.Object)
+			f.set(ev.Entry)
 		case watch.Deleted:
 			delete(f.known, ev.Entry.Key)
 			f.Remove(ev.Entry.Object)

@@ -54,10 +54,12 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 		return nil
 	}
 	if apiextensions.Is(next, v1.NamesAccepted) && d.servable(next) {
-		d.serveLocked(next) // invariant 3
-		if s := d.serving[name]; s == nil || !s.same(next) {
+		if err := d.serveStoredLocked(ctx, next); err != nil { // invariant 3
 			d.mu.Unlock()
-			return fmt.Errorf("definition %s cannot be served", name)
+			if errors.Is(err, errStale) {
+				return nil
+			}
+			return err
 		}
 	}
 	d.mu.Unlock()

@@ -73,15 +73,6 @@ func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, err
 	return vs, nil
 }
 
-// share makes the versions use the schemas of crd, which are equal to theirs, so that the earlier ones can go.
-func (vs *versions) share(crd *v1.CustomResourceDefinition) {
-	for i := range crd.Spec.Versions {
-		if v := vs.byName[crd.Spec.Versions[i].Name]; v != nil && v.source.Load() != nil {
-			v.source.Store(crd.Spec.Versions[i].Schema)
-		}
-	}
-}
-
 // versionOf is the version of u; nil if the definition does not have it (any more).
 func (vs *versions) versionOf(u *unstructured.Unstructured) *version {
 	gvk := u.GroupVersionKind()

@@ -4,14 +4,18 @@ package crd
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +23,7 @@ import (
 
 	"keelson/api/apiextensions"
 	"keelson/api/apply"
+	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/watchcache"
@@ -51,13 +56,13 @@ type Definitions struct {
 	loop   *keyed.Loop[string] // by name
 
 	mu      sync.Mutex
-	known   map[string]*v1.CustomResourceDefinition // the last observed versions, by name
+	known   map[string]*v1.CustomResourceDefinition // the last observed versions, by name, without their schemas
 	serving map[string]*servedDefinition
 }
 
 // servedDefinition is a served definition.
 type servedDefinition struct {
-	crd       *v1.CustomResourceDefinition
+	crd       *v1.CustomResourceDefinition // without its schemas
 	versions  *versions
 	base      *watchcache.Resource
 	resources []*resources.Resource
@@ -93,7 +98,7 @@ func (d *Definitions) Set(obj runtime.Object) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.known[crd.Name] = crd
+	d.known[crd.Name] = withoutSchemas(crd)
 	if (apiextensions.Is(crd, v1.NamesAccepted) || apiextensions.Is(crd, v1.Established)) && d.servable(crd) {
 		d.serveLocked(crd)
 	} else {
@@ -134,8 +139,7 @@ func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 		old = nil
 	}
 	if old != nil && old.same(crd) {
-		old.crd = crd
-		old.versions.share(crd)
+		old.crd = withoutSchemas(crd)
 		return
 	}
 	next, err := d.build(crd, old)
@@ -153,10 +157,60 @@ func (s *servedDefinition) same(crd *v1.CustomResourceDefinition) bool {
 		terminating(s.crd) == terminating(crd)
 }
 
-// sameObjects reports whether decoding and validation of objects are unchanged.
+// sameObjects reports whether decoding and validation of objects are unchanged. The generation changes with the
+// specification.
 func (s *servedDefinition) sameObjects(crd *v1.CustomResourceDefinition) bool {
-	return apiequality.Semantic.DeepEqual(s.crd.Spec, crd.Spec) && apiequality.Semantic.DeepEqual(
+	return s.crd.UID == crd.UID && s.crd.Generation == crd.Generation && apiequality.Semantic.DeepEqual(
 		s.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
+}
+
+// WithoutSchemas is a copy of a definition to keep: its schemas, often hundreds of kB, stay with the watch cache.
+func WithoutSchemas(obj kind.Object) kind.Object {
+	crd, ok := obj.(*v1.CustomResourceDefinition)
+	if !ok {
+		return obj
+	}
+	return withoutSchemas(crd)
+}
+
+func withoutSchemas(crd *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
+	out := *crd
+	out.ManagedFields = nil // as large, and so is the annotation
+	if _, ok := crd.Annotations[corev1.LastAppliedConfigAnnotation]; ok {
+		out.Annotations = maps.Clone(crd.Annotations)
+		delete(out.Annotations, corev1.LastAppliedConfigAnnotation)
+	}
+	out.Spec.Versions = slices.Clone(crd.Spec.Versions)
+	for i := range out.Spec.Versions {
+		out.Spec.Versions[i].Schema = nil
+	}
+	return &out
+}
+
+// serveStoredLocked serves crd, which has no schemas, with those of the stored definition; errStale where that has
+// changed.
+func (d *Definitions) serveStoredLocked(ctx context.Context, crd *v1.CustomResourceDefinition) error {
+	if s := d.serving[crd.Name]; s != nil && s.same(crd) {
+		return nil
+	}
+	e, err := d.config.Stored.Get(ctx, "", crd.Name, "0")
+	if apierrors.IsNotFound(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("read the schemas of definition %s: %w", crd.Name, err)
+	}
+	stored, ok := e.Object.(*v1.CustomResourceDefinition)
+	if !ok || stored.UID != crd.UID || stored.Generation != crd.Generation {
+		return errStale
+	}
+	whole := *crd
+	whole.Spec = stored.Spec
+	d.serveLocked(&whole)
+	if s := d.serving[crd.Name]; s == nil || !s.same(crd) {
+		return fmt.Errorf("definition %s cannot be served", crd.Name)
+	}
+	return nil
 }
 
 func terminating(crd *v1.CustomResourceDefinition) bool {
@@ -165,10 +219,9 @@ func terminating(crd *v1.CustomResourceDefinition) bool {
 
 // build creates crd's resources. If decoding is unchanged, their cache is kept.
 func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinition) (*servedDefinition, error) {
-	definition := &servedDefinition{crd: crd, checks: d.config.Checks}
+	definition := &servedDefinition{crd: withoutSchemas(crd), checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
 		definition.versions = old.versions
-		definition.versions.share(crd)
 		definition.base = old.base
 	} else {
 		var err error

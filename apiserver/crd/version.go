@@ -5,7 +5,6 @@ package crd
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -17,6 +16,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"keelson/lib/celenv"
+	"keelson/lib/deflate"
 )
 
 // version is one version of a definition. Its schema is compiled at first use (invariant 4): most definitions of a
@@ -29,9 +29,7 @@ type version struct {
 	preserve bool // spec.preserveUnknownFields: no pruning
 	status   bool
 	scale    *v1.CustomResourceSubresourceScale
-	// source is the schema in the definition of the watch cache. It is shared, never modified, and replaced by the
-	// equal one of a changed definition, so that memory has it only once. nil: the version has no schema.
-	source atomic.Pointer[v1.CustomResourceValidation]
+	schema   deflate.Packed // v1.CustomResourceValidation as protobuf; empty: the version has no schema
 
 	columns    []column
 	selectable []fieldPath
@@ -62,7 +60,11 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 	}
 	out.spec.Schema = nil
 	if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
-		out.source.Store(v.Schema)
+		b, err := v.Schema.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("keep schema of %s: %w", out.gvk, err)
+		}
+		out.schema = deflate.Pack(b)
 	}
 	out.columns = newColumns(v.AdditionalPrinterColumns)
 	for _, f := range v.SelectableFields {
@@ -80,13 +82,16 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 // props is the schema in the form that Kubernetes' libraries compile; nil without a schema. The result belongs to the
 // caller.
 func (v *version) props() (*internal.JSONSchemaProps, error) {
-	source := v.source.Load()
-	if source == nil {
+	if v.schema.Size() == 0 {
 		return nil, nil // no schema is no error
 	}
+	source := &v1.CustomResourceValidation{}
+	if err := source.Unmarshal(v.schema.Unpack()); err != nil {
+		return nil, fmt.Errorf("read schema of %s: %w", v.gvk, err)
+	}
 	out := &internal.CustomResourceValidation{}
-	if err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(source.DeepCopy(), out,
-		nil); err != nil {
+	err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(source, out, nil)
+	if err != nil {
 		return nil, fmt.Errorf("read schema of %s: %w", v.gvk, err)
 	}
 	return out.OpenAPIV3Schema, nil
