@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -113,7 +114,11 @@ func sentence(err error) string {
 	if before, near, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
 		return before + ": did you mean " + strings.Join(strings.Fields(near), " or ") + "?"
 	}
-	return strings.ReplaceAll(text, "\n", "; ")
+	text = strings.ReplaceAll(text, "\n", "; ")
+	if errors.Is(err, syscall.EROFS) {
+		text += ": the kernel's log (dmesg) may say why; make it writable and try again"
+	}
+	return text
 }
 
 // kubectlVerbs are kubectl's commands that are not commands of this program.

@@ -4,7 +4,10 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -15,6 +18,16 @@ func TestMistyped(t *testing.T) {
 	if want := "keelson: unknown command \"timline\" for \"keelson\": did you mean timeline?\n"; code != 1 ||
 		errs.String() != want {
 		t.Errorf("got %d, %q, want 1, %q", code, errs.String(), want)
+	}
+}
+
+// TestReadOnly: what fails since a file system is read-only says what to do.
+func TestReadOnly(t *testing.T) {
+	err := fmt.Errorf("open log: %w", &fs.PathError{Op: "open", Path: "/d/keelson.log", Err: syscall.EROFS})
+	want := "open log: open /d/keelson.log: read-only file system: the kernel's log (dmesg) may say why; make it " +
+		"writable and try again"
+	if got := sentence(err); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
