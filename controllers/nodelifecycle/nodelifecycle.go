@@ -268,7 +268,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return c.taint(ctx, node, now)
 }
 
-// renewedOnServer reports whether the server has a later renewal of a node's lease than the controller has observed,
+// renewedOnServer reports whether the server has another renewal of a node's lease than the controller has observed,
 // because its watch is late. The renewal counts as a heartbeat.
 func (c *Controller) renewedOnServer(ctx context.Context, node string, last heartbeat) (bool, error) {
 	if last.lease == 0 {
@@ -280,7 +280,7 @@ func (c *Controller) renewedOnServer(ctx context.Context, node string, last hear
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read lease of node %s: %w", node, err)
-	case live.Spec.RenewTime == nil || !live.Spec.RenewTime.After(last.renewed):
+	case live.Spec.RenewTime == nil || live.Spec.RenewTime.Time.Equal(last.renewed): // the node's clock may be set back
 		return false, nil
 	}
 	c.recordHeartbeat(node, live)

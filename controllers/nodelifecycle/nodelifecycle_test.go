@@ -295,10 +295,11 @@ func TestLateWatch(t *testing.T) {
 		cluster := controllertest.New(node("a", "True"), lease("a", 40))
 		var renews atomic.Bool
 		renews.Store(true)
+		var off atomic.Int64
 		cluster.Fake.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			l := lease("a", 40)
 			if renews.Load() {
-				l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+				l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(time.Duration(off.Load()))}
 			}
 			return true, l, nil
 		})
@@ -308,6 +309,11 @@ func TestLateWatch(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionTrue {
 			t.Errorf("a renews its lease, but is %s", got)
+		}
+		off.Store(int64(-3 * time.Hour))
+		time.Sleep(5 * time.Minute)
+		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionTrue {
+			t.Errorf("a renews its lease by a clock that was set back, but is %s", got)
 		}
 		renews.Store(false)
 		time.Sleep(time.Minute)
