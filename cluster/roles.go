@@ -468,6 +468,7 @@ func (r RoleConfig) kubelet(cfg Config, dir datadir.Dir) membership.Kubelet {
 	return membership.Kubelet{
 		Dir:        dir,
 		NodeName:   cfg.NodeName,
+		Version:    version.Kubernetes,
 		Addresses:  netIPs(cfg.nodeIPs()),
 		Kubeconfig: r.kubeconfig("kubelet"),
 		Bootstrap:  r.Bootstrap,

@@ -49,6 +49,7 @@ type Certificates struct {
 type Kubelet struct {
 	Dir       datadir.Dir
 	NodeName  string
+	Version   string // of this program, as its node reports it
 	Addresses []net.IP
 	// Kubeconfig is its own. Bootstrap is one with a bootstrap token, by which it requests certificates; empty: the API
 	// server wrote them to the directory.
@@ -185,6 +186,7 @@ func (k Kubelet) requestedCertificates() (Certificates, error) {
 		out.Joined = &Joined{
 			dir:        k.Dir,
 			kubeconfig: path,
+			version:    k.Version,
 			ca:         bundle,
 			servers:    all,
 			rest:       id.REST(),

@@ -70,6 +70,7 @@ const (
 type Joined struct {
 	dir        datadir.Dir
 	kubeconfig string
+	version    string // of this program
 	// ca are the CAs of the API server, also those of servers.
 	ca      *credentials.Bundle
 	servers *servers.Servers
@@ -98,7 +99,9 @@ func (j *Joined) Learn() run.Func {
 		ready()
 		api := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 		version := ""
+		compared := false
 		ask := func(ctx context.Context) (bool, error) {
+			compared = compared || warnOfSkew(ctx, cl.Discovery(), j.version, j.log)
 			cm, err := api.Get(ctx, credentials.KubeletClientAuthority, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 				return false, nil

@@ -47,7 +47,7 @@ func KeepName(dir datadir.Dir, asked string, log *slog.Logger) (string, error) {
 	case kept == asked:
 		return kept, nil
 	case asked == DefaultName():
-		log.Warn("the node keeps the name of its first start, though the machine has another name now", "node", kept,
+		log.Warn("the node keeps the name of its first start, which is not the name of this machine", "node", kept,
 			"machine", asked, "file", dir.Sub(datadir.NodeNameFile))
 		return kept, nil
 	}
