@@ -16,11 +16,18 @@ import (
 func kubeletConfigz(of *kubelet.Config) (string, agents.Settings) {
 	lease := cmp.Or(of.LeaseInterval, 10*time.Second)
 	return "kubeletconfig", agents.Settings{
-		"kind":                      "KubeletConfiguration",
-		"apiVersion":                "kubelet.config.k8s.io/v1beta1",
-		"enableServer":              of.TLS != nil,
-		"address":                   of.Address.String(),
-		"port":                      of.Port,
+		"kind":         "KubeletConfiguration",
+		"apiVersion":   "kubelet.config.k8s.io/v1beta1",
+		"enableServer": of.TLS != nil,
+		"address":      of.Address.String(),
+		"port":         of.Port,
+		"readOnlyPort": 0,
+		"authentication": agents.Settings{
+			"anonymous": agents.Settings{"enabled": false},
+			"webhook":   agents.Settings{"enabled": of.ByToken != nil},
+		},
+		"authorization":             agents.Settings{"mode": "Webhook"},
+		"rotateCertificates":        true,
 		"staticPodPath":             of.StaticPodDir,
 		"clusterDomain":             cmp.Or(of.ClusterDomain, "cluster.local"),
 		"clusterDNS":                of.ClusterDNS,

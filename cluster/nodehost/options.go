@@ -57,6 +57,13 @@ type Options struct {
 	Curves []int32
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
 	PodMaxPids int64
+	// MaxPods is the number of pods that fit (110), ParallelPulls of images that are pulled at once (3); 0: the
+	// default.
+	MaxPods       int
+	ParallelPulls int
+	// KubeReserved and SystemReserved are quantities, by the names of resources, that pods do not get.
+	KubeReserved   map[string]string
+	SystemReserved map[string]string
 	// NoTunnel stops a kubelet in its own process from opening a connection by which the server reaches it.
 	NoTunnel bool
 	// Labels and Taints are set when the node registers; a taint is KEY[=VALUE]:EFFECT.
@@ -87,6 +94,39 @@ func (o Options) taints() ([]corev1.Taint, error) {
 	return out, nil
 }
 
+// reserved parses KubeReserved and SystemReserved, and adds them up.
+func (o Options) reserved() (corev1.ResourceList, error) {
+	sum := corev1.ResourceList{}
+	var errs []error
+	for flag, list := range map[string]map[string]string{
+		"--kube-reserved":   o.KubeReserved,
+		"--system-reserved": o.SystemReserved,
+	} {
+		for text, amount := range list {
+			name := corev1.ResourceName(text)
+			switch name {
+			case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+			default:
+				errs = append(errs, fmt.Errorf("%s: %s cannot be reserved: cpu, memory and ephemeral-storage can",
+					flag, text))
+				continue
+			}
+			q, err := quantity.Parse(amount)
+			if err == nil && q.Sign() < 0 {
+				err = errors.New("it is negative")
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s %s=%s: %w", flag, text, amount, err))
+				continue
+			}
+			total := sum[name]
+			total.Add(q)
+			sum[name] = total
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
 // Apply sets the options in a kubelet's configuration.
 func (o Options) Apply(c *kubelet.Config) {
 	c.Labels = o.Labels
@@ -94,6 +134,9 @@ func (o Options) Apply(c *kubelet.Config) {
 	c.Taints, _ = o.taints() // checked by Validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.PodMaxPids = o.PodMaxPids
+	c.MaxPods = o.MaxPods
+	c.ParallelPulls = o.ParallelPulls
+	c.KubeReserved, _ = o.reserved() // checked by Validate
 	c.ImageMaxAge = o.ImageMaxAge
 	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by Validate
 	c.CrashBackOffMax = o.CrashBackOffMax
@@ -167,11 +210,18 @@ func (o Options) Validate() error {
 	if most := o.CrashBackOffMax; most != 0 && (most < time.Second || most > pod.CrashMax) {
 		return fmt.Errorf("--crash-loop-back-off-max %s is not between 1s and %s", most, pod.CrashMax)
 	}
+	if o.MaxPods < 0 {
+		return fmt.Errorf("--max-pods %d: a node runs at least 1 pod", o.MaxPods)
+	}
+	if o.ParallelPulls < 0 {
+		return fmt.Errorf("--max-parallel-image-pulls %d: at least 1 is needed", o.ParallelPulls)
+	}
+	_, reserved := o.reserved()
 	_, curves := options.CurveIDs(o.Curves)
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
 	_, taints := o.taints()
-	return errors.Join(err, thresholds, taints, curves, o.validateDNS(),
+	return errors.Join(err, thresholds, taints, reserved, curves, o.validateDNS(),
 		kubelet.ValidateSysctls(o.AllowedUnsafeSysctls),
 		image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

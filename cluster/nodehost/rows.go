@@ -37,6 +37,12 @@ func (o *Options) Rows() []option.Row {
 		option.New(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil,
 			"with NeverVerifyAllowlistedImages: image `REPOSITORIES`, or prefixes that end with /*, that need no "+
 				"credentials"),
+		option.New(&o.MaxPods, "max-pods", 110, "run at most `N` pods on this node"),
+		option.New(&o.ParallelPulls, "max-parallel-image-pulls", 3, "pull at most `N` images at once"),
+		option.New(&o.KubeReserved, "kube-reserved", nil, "keep `NAME=QUANTITY,...` of cpu, memory and "+
+			"ephemeral-storage from pods, for the cluster's own processes"),
+		option.New(&o.SystemReserved, "system-reserved", nil, "keep `NAME=QUANTITY,...` of cpu, memory and "+
+			"ephemeral-storage from pods, for the machine's other processes"),
 		option.New(&o.PodMaxPids, "pod-max-pids", podcgroup.DefaultLimit,
 			"let a pod have at most `N` processes and threads; negative: no limit of its own"),
 		option.New(&o.Labels, "node-labels", nil, "register this node with the labels `KEY=VALUE,...`"),
