@@ -38,14 +38,15 @@ var trusted = map[string]string{
 	"runtime/image/builtin.go": "builtin.json of the store",
 	"runtime/image/gc.go": "lists of works, and the directories that hold layers; what is in layers goes by " +
 		"removeTree",
-	"runtime/image/index.go":     "images.json",
-	"runtime/image/layer.go":     "layer.json and the directory that holds a layer; what is in it goes by inroot",
-	"runtime/image/paths.go":     "the store's own directories",
-	"runtime/image/lease.go":     "the files of leases",
-	"runtime/image/lock.go":      "the locks of the store, and what the kernel says of them",
-	"runtime/image/work.go":      "directories and lists of works, in the store's own tmp",
-	"runtime/snapshot/mapped.go": "the directories that hold mount points",
-	"runtime/snapshot/mount.go":  "what the kernel says of itself, and the directories handed to mount(2)",
+	"runtime/image/imagetest/imagetest.go": "directories of tests",
+	"runtime/image/index.go":               "images.json",
+	"runtime/image/layer.go":               "layer.json and the directory that holds a layer; what is in it goes by inroot",
+	"runtime/image/paths.go":               "the store's own directories",
+	"runtime/image/lease.go":               "the files of leases",
+	"runtime/image/lock.go":                "the locks of the store, and what the kernel says of them",
+	"runtime/image/work.go":                "directories and lists of works, in the store's own tmp",
+	"runtime/snapshot/mapped.go":           "the directories that hold mount points",
+	"runtime/snapshot/mount.go":            "what the kernel says of itself, and the directories handed to mount(2)",
 	"runtime/snapshot/snapshot.go": "the directories that hold mount points, and the list of layers; what is in " +
 		"them goes by removeTree",
 	"kubelet/volume/devices.go": "the block device that an administrator's local volume names: it means what it " +

@@ -19,6 +19,7 @@ import (
 
 	"keelson/runtime/builtin"
 	"keelson/runtime/image"
+	"keelson/runtime/image/manifest"
 )
 
 func TestImage(t *testing.T) {
@@ -73,7 +74,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("Remove: got %v, want ErrBuiltin", err)
 	}
 	if _, err := store.Pull(t.Context(), image.Request{Ref: "keelson.local/other:v1"}); !errors.Is(err,
-		image.ErrNotFound) {
+		manifest.ErrNotFound) {
 		t.Errorf("Pull of another local name: got %v, want ErrNotFound", err)
 	}
 	if n := len(store.List()); n != 1 {

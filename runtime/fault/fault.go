@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"keelson/runtime/image"
+	"keelson/runtime/image/manifest"
 	"keelson/runtime/oci"
 	"keelson/runtime/shim"
 )
@@ -62,17 +63,17 @@ func statusWith(err error, prefix string) error {
 	switch {
 	case errors.As(err, &st):
 		return status.Error(st.GRPCStatus().Code(), prefix+st.GRPCStatus().Message())
-	case errors.Is(err, oci.ErrInvalid), errors.Is(err, image.ErrReference):
+	case errors.Is(err, oci.ErrInvalid), errors.Is(err, manifest.ErrReference):
 		code = codes.InvalidArgument
-	case errors.Is(err, shim.ErrNotFound), errors.Is(err, image.ErrNotFound):
+	case errors.Is(err, shim.ErrNotFound), errors.Is(err, manifest.ErrNotFound):
 		code = codes.NotFound
 	case errors.Is(err, shim.ErrNotRunning):
 		code = codes.FailedPrecondition
-	case errors.Is(err, image.ErrUnavailable), errors.Is(err, shim.ErrDown):
+	case errors.Is(err, manifest.ErrUnavailable), errors.Is(err, shim.ErrDown):
 		code = codes.Unavailable
 	case errors.Is(err, image.ErrNoHelper): // nothing has begun
 		code = codes.Aborted
-	case errors.Is(err, image.ErrUnauthorized):
+	case errors.Is(err, manifest.ErrUnauthorized):
 		code = codes.Unauthenticated
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"keelson/lib/dial"
+	"keelson/runtime/image/manifest"
 )
 
 // answerError is an error of a request to a registry. Its text has no part of the answer, which may be the page of a
@@ -61,8 +62,9 @@ func describeAnswer(host string, err error) error {
 	if own, ok := errors.AsType[*answerError](err); ok {
 		if cause := transportError(err); cause != nil && own.cause == nil { // HTTPS failed, and HTTP is refused
 			return &answerError{
-				kind:  ErrUnavailable,
-				text:  fmt.Sprintf("%v: %s: %.300s (%s)", ErrUnavailable, host, printable(cause.Error()), own.text),
+				kind: manifest.ErrUnavailable,
+				text: fmt.Sprintf("%v: %s: %.300s (%s)", manifest.ErrUnavailable, host, printable(cause.Error()),
+					own.text),
 				cause: cause,
 			}
 		}
@@ -85,16 +87,16 @@ func describeAnswer(host string, err error) error {
 	for _, own := range []error{errSlow, errStalled, errConnectionLost} {
 		if errors.Is(err, own) {
 			return &answerError{
-				kind:  ErrUnavailable,
-				text:  fmt.Sprintf("%v: %s: %v", ErrUnavailable, host, own),
+				kind:  manifest.ErrUnavailable,
+				text:  fmt.Sprintf("%v: %s: %v", manifest.ErrUnavailable, host, own),
 				cause: own,
 			}
 		}
 	}
 	if cause := transportError(err); cause != nil {
 		return &answerError{
-			kind: ErrUnavailable,
-			text: fmt.Sprintf("%v: %s: %.300s", ErrUnavailable, host,
+			kind: manifest.ErrUnavailable,
+			text: fmt.Sprintf("%v: %s: %.300s", manifest.ErrUnavailable, host,
 				printable(cause.Error())),
 			cause: cause,
 		}
@@ -161,29 +163,33 @@ func describeStatus(host string, te *transport.Error) error {
 	for _, d := range te.Errors {
 		switch d.Code {
 		case transport.ManifestUnknownErrorCode:
-			return says(ErrNotFound, "manifest unknown")
+			return says(manifest.ErrNotFound, "manifest unknown")
 		case transport.BlobUnknownErrorCode:
-			return says(ErrNotFound, "blob unknown to registry")
+			return says(manifest.ErrNotFound, "blob unknown to registry")
 		case transport.NameUnknownErrorCode:
-			return says(ErrNotFound, "repository name not known to registry")
+			return says(manifest.ErrNotFound, "repository name not known to registry")
 		case transport.DeniedErrorCode:
-			return says(ErrUnauthorized, "denied: requested access to the resource is denied, the repository does "+
-				"not exist or may require authorization")
+			return says(manifest.ErrUnauthorized, "denied: requested access to the resource is denied, the repository "+
+				"does not exist or may require authorization")
 		case transport.TooManyRequestsErrorCode:
-			return says(ErrUnavailable, "too many requests")
+			return says(manifest.ErrUnavailable, "too many requests")
 		}
 	}
 	switch {
 	case te.StatusCode == http.StatusNotFound && te.Request != nil && strings.Contains(te.Request.URL.Path, "/blobs/"):
-		return says(ErrNotFound, "blob unknown to registry")
+		return says(manifest.ErrNotFound, "blob unknown to registry")
 	case te.StatusCode == http.StatusNotFound:
-		return says(ErrNotFound, "manifest unknown")
+		return says(manifest.ErrNotFound, "manifest unknown")
 	case te.StatusCode == http.StatusUnauthorized, te.StatusCode == http.StatusForbidden:
-		return says(ErrUnauthorized, "authorization failed")
+		return says(manifest.ErrUnauthorized, "authorization failed")
 	case te.StatusCode == http.StatusTooManyRequests:
-		return says(ErrUnavailable, "too many requests")
+		return says(manifest.ErrUnavailable, "too many requests")
 	case te.StatusCode >= 500:
-		return &answerError{kind: ErrUnavailable, text: fmt.Sprintf("%v: %s", ErrUnavailable, answer), cause: te}
+		return &answerError{
+			kind:  manifest.ErrUnavailable,
+			text:  fmt.Sprintf("%v: %s", manifest.ErrUnavailable, answer),
+			cause: te,
+		}
 	}
 	return &answerError{text: answer, cause: te}
 }

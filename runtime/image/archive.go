@@ -15,6 +15,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"keelson/runtime/image/manifest"
 )
 
 const (
@@ -43,7 +45,7 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	in := bufio.NewReaderSize(r, 128<<10) // decompress uses it as its own
 	compressed := isCompressed(in)
 	plain, err := decompress(ctx, in, nil)
-	if errors.Is(err, ErrInvalid) {
+	if errors.Is(err, manifest.ErrInvalid) {
 		return nil, notArchive("its compression is damaged", err)
 	}
 	if err != nil {
@@ -61,7 +63,7 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 		err = notArchive("its compression is damaged", from.err)
 	}
 	if err == nil && n > lim.bytes {
-		err = fmt.Errorf("%w: archive is larger than %d bytes", ErrInvalid, lim.bytes)
+		err = fmt.Errorf("%w: archive is larger than %d bytes", manifest.ErrInvalid, lim.bytes)
 	}
 	if err == nil {
 		_, err = spool.Seek(0, io.SeekStart)
@@ -89,13 +91,13 @@ func notArchive(why string, cause error) error { return notArchiveError{why, cau
 func (n notArchiveError) Error() string {
 	text := ErrNotArchive.Error() + ": " + n.why
 	if n.cause != nil {
-		text += " (" + strings.TrimPrefix(n.cause.Error(), ErrInvalid.Error()+": ") + ")"
+		text += " (" + strings.TrimPrefix(n.cause.Error(), manifest.ErrInvalid.Error()+": ") + ")"
 	}
 	return text
 }
 
 func (n notArchiveError) Is(target error) bool {
-	return target == ErrNotArchive || target == ErrInvalid
+	return target == ErrNotArchive || target == manifest.ErrInvalid
 }
 func (n notArchiveError) Unwrap() error { return n.cause }
 
@@ -164,10 +166,10 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 			return nil, notArchive("it is no tar archive, plain or compressed by gzip or zstd", nil)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: archive: %w", ErrInvalid, err)
+			return nil, fmt.Errorf("%w: archive: %w", manifest.ErrInvalid, err)
 		}
 		if names += len(header.Name) + len(header.Linkname); names > maxArchiveNames {
-			return nil, fmt.Errorf("%w: archive has names of more than %d bytes", ErrInvalid, maxArchiveNames)
+			return nil, fmt.Errorf("%w: archive has names of more than %d bytes", manifest.ErrInvalid, maxArchiveNames)
 		}
 		name := entryName(header.Name)
 		switch header.Typeflag {
@@ -177,7 +179,7 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 				return nil, err
 			}
 			if header.Size < 0 || at+header.Size > fi.Size() {
-				return nil, fmt.Errorf("%w: archive ends within %.300q", ErrInvalid, name)
+				return nil, fmt.Errorf("%w: archive ends within %.300q", manifest.ErrInvalid, name)
 			}
 			t.files[name] = section{at, header.Size}
 		case tar.TypeSymlink:
@@ -186,7 +188,7 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 			t.links[name] = entryName(header.Linkname)
 		}
 	}
-	return nil, fmt.Errorf("%w: archive has more than %d entries", ErrInvalid, maxArchiveEntries)
+	return nil, fmt.Errorf("%w: archive has more than %d entries", manifest.ErrInvalid, maxArchiveEntries)
 }
 
 func entryName(n string) string { return strings.TrimPrefix(path.Clean("/"+n), "/") }
@@ -222,10 +224,11 @@ func (t *tarFile) size(name string) (int64, bool) {
 func (t *tarFile) bytes(name string) ([]byte, error) {
 	s, ok := t.find(name)
 	if !ok {
-		return nil, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, name)
+		return nil, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, name)
 	}
-	if s.size > maxDocument {
-		return nil, fmt.Errorf("%w: %.300q has %d bytes, at most %d are allowed", ErrInvalid, name, s.size, maxDocument)
+	if s.size > manifest.MaxDocument {
+		return nil, fmt.Errorf("%w: %.300q has %d bytes, at most %d are allowed", manifest.ErrInvalid, name, s.size,
+			manifest.MaxDocument)
 	}
 	b := make([]byte, s.size)
 	if _, err := t.data.ReadAt(b, s.at); err != nil && !errors.Is(err, io.EOF) {
@@ -238,12 +241,12 @@ func (t *tarFile) bytes(name string) ([]byte, error) {
 func (t *tarFile) open(name string) (readVerifier, error) {
 	s, ok := t.find(name)
 	if !ok {
-		return nil, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, name)
+		return nil, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, name)
 	}
 	return trusted{io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
 }
 
-func blobPath(digest string) string { return "blobs/sha256/" + hexOf(digest) }
+func blobPath(digest string) string { return "blobs/sha256/" + manifest.HexOf(digest) }
 
 // blob streams a layer of an OCI layout; Verify checks its digest.
 func (t *tarFile) blob(digest string) (readVerifier, error) {
@@ -269,30 +272,30 @@ func (s *digestReader) Verify() error {
 		return err
 	}
 	if got := "sha256:" + hex.EncodeToString(s.sum.Sum(nil)); got != s.want {
-		return fmt.Errorf("%w: blob %s has digest %s", ErrInvalid, s.want, got)
+		return fmt.Errorf("%w: blob %s has digest %s", manifest.ErrInvalid, s.want, got)
 	}
 	return nil
 }
 
-// manifest implements documents.
-func (t *tarFile) manifest(_ context.Context, digest string) ([]byte, error) {
+// Manifest implements documents.
+func (t *tarFile) Manifest(_ context.Context, digest string) ([]byte, error) {
 	return t.checked(digest)
 }
 
-// config implements documents.
-func (t *tarFile) config(_ context.Context, digest string) ([]byte, error) { return t.checked(digest) }
+// Config implements documents.
+func (t *tarFile) Config(_ context.Context, digest string) ([]byte, error) { return t.checked(digest) }
 
 // checked reads a manifest, index or config and checks its digest.
 func (t *tarFile) checked(digest string) ([]byte, error) {
-	if !isDigest(digest) {
-		return nil, fmt.Errorf("%w: digest %.100q", ErrInvalid, digest)
+	if !manifest.IsDigest(digest) {
+		return nil, fmt.Errorf("%w: digest %.100q", manifest.ErrInvalid, digest)
 	}
 	b, err := t.bytes(blobPath(digest))
 	if err != nil {
 		return nil, err
 	}
-	if got := digestOf(b); got != digest {
-		return nil, fmt.Errorf("%w: blob %s has digest %s", ErrInvalid, digest, got)
+	if got := manifest.DigestOf(b); got != digest {
+		return nil, fmt.Errorf("%w: blob %s has digest %s", manifest.ErrInvalid, digest, got)
 	}
 	return b, nil
 }

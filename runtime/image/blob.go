@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"keelson/runtime/image/manifest"
 )
 
 var (
@@ -163,7 +165,8 @@ func (b *blobReader) Read(p []byte) (int, error) {
 			b.sum.Write(p[:n])
 			b.meter.add(int64(n))
 			if b.at > b.size {
-				return 0, fmt.Errorf("%w: blob %s is longer than the %d bytes that its manifest says", ErrInvalid,
+				return 0, fmt.Errorf("%w: blob %s is longer than the %d bytes that its manifest says",
+					manifest.ErrInvalid,
 					b.digest, b.size)
 			}
 			if b.at-b.mark >= minBytes {
@@ -247,7 +250,8 @@ func (b *blobReader) Verify() error {
 		return err
 	}
 	if got := "sha256:" + hex.EncodeToString(b.sum.Sum(nil)); got != b.digest || b.at != b.size {
-		return fmt.Errorf("%w: blob %s has digest %s and %d bytes, want %d", ErrInvalid, b.digest, got, b.at, b.size)
+		return fmt.Errorf("%w: blob %s has digest %s and %d bytes, want %d", manifest.ErrInvalid, b.digest, got, b.at,
+			b.size)
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"keelson/runtime/image/manifest"
 )
 
 // Builtin is an image whose content is part of the program. Its tags can be neither pulled nor removed.
@@ -53,7 +55,7 @@ func (b *Builtin) image(builtinImage *BuiltinImage) *Image {
 		Created:  builtinImage.Created,
 		Config:   builtinImage.Config,
 		Pinned:   true,
-		Layers: []Layer{{
+		Layers: []manifest.Layer{{
 			ChainID: builtinImage.DiffID,
 			DiffID:  builtinImage.DiffID,
 			Size:    builtinImage.Size,
@@ -64,17 +66,17 @@ func (b *Builtin) image(builtinImage *BuiltinImage) *Image {
 
 // named reports whether ref is one of the tags.
 func (b *Builtin) named(ref string) bool {
-	n, err := parseName(ref)
-	return err == nil && slices.Contains(b.Tags, n.tagged())
+	n, err := manifest.ParseName(ref)
+	return err == nil && n.Digest == "" && slices.Contains(b.Tags, n.String())
 }
 
 // local reports whether the name belongs to the built-in image's repository, for which no registry is asked.
-func (b *Builtin) local(n imageName) bool {
+func (b *Builtin) local(n manifest.Name) bool {
 	if b == nil {
 		return false
 	}
 	for _, t := range b.Tags {
-		if host, _, ok := strings.Cut(t, "/"); ok && host == n.host {
+		if host, _, ok := strings.Cut(t, "/"); ok && host == n.Host {
 			return true
 		}
 	}
@@ -146,7 +148,7 @@ func (b *builtin) get(ref string) (Image, bool) {
 		return Image{}, false
 	}
 	if ref == "" || source.named(ref) || ref == img.ID ||
-		looksLikeID(ref) && strings.HasPrefix(hexOf(img.ID), hexOf(ref)) {
+		looksLikeID(ref) && strings.HasPrefix(manifest.HexOf(img.ID), manifest.HexOf(ref)) {
 		return *img, true
 	}
 	return Image{}, false
@@ -189,7 +191,7 @@ func (b *builtin) load() (*BuiltinImage, error) {
 
 // looksLikeID reports whether ref can be a digest or a prefix of one.
 func looksLikeID(ref string) bool {
-	h := hexOf(ref)
+	h := manifest.HexOf(ref)
 	return len(h) >= 4 && len(h) <= 64 && strings.Trim(h, "0123456789abcdef") == ""
 }
 
@@ -232,7 +234,7 @@ func (s *Store) unpackBuiltin(
 	if err != nil {
 		return Image{}, err
 	}
-	img.Layers = []Layer{layer}
+	img.Layers = []manifest.Layer{layer}
 	return img, s.holdBuiltin(ctx, img)
 }
 
@@ -240,7 +242,7 @@ func (s *Store) unpackBuiltin(
 // and releases that of an earlier version.
 func (s *Store) holdBuiltin(ctx context.Context, img Image) error {
 	const prefix = "builtin-"
-	id := prefix + hexOf(img.ID)[:16]
+	id := prefix + manifest.HexOf(img.ID)[:16]
 	if err := s.Hold(id, img.Layers); err != nil {
 		return err
 	}

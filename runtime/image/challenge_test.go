@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
 // TestLateChallenge: the request for a manifest decides how to log in, whatever /v2/ answers.
@@ -32,7 +35,7 @@ func TestLateChallenge(t *testing.T) {
 			defer mu.Unlock()
 			seen = append(seen, line)
 		})
-		push(t, host+"/any/thing:t", newImage(t, layerTar(t, file("a", "1"))))
+		imagetest.Push(t, host+"/any/thing:t", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 		store := newStore(t)
 		if _, err := store.Pull(t.Context(), Request{Ref: host + "/any/thing:t"}); err != nil {
 			t.Errorf("%s: got %v, requests %q", name, err, seen)
@@ -40,8 +43,8 @@ func TestLateChallenge(t *testing.T) {
 		if got := strings.Count(strings.Join(seen, "\n"), "/token"); got != 1 {
 			t.Errorf("%s: got %d requests for a token, want 1: %q", name, got, seen)
 		}
-		if _, err := store.Pull(t.Context(), Request{Ref: host + "/any/other:t"}); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s: an image that is not there: got %v, want %v", name, err, ErrNotFound)
+		if _, err := store.Pull(t.Context(), Request{Ref: host + "/any/other:t"}); !errors.Is(err, manifest.ErrNotFound) {
+			t.Errorf("%s: an image that is not there: got %v, want %v", name, err, manifest.ErrNotFound)
 		}
 	}
 }
@@ -50,7 +53,7 @@ func TestLateChallenge(t *testing.T) {
 // no token.
 func lateRegistry(t *testing.T, ping func(http.ResponseWriter), note func(string)) string {
 	t.Helper()
-	return front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	return imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		pushes := !strings.Contains(r.UserAgent(), userAgent)
 		if !pushes {
 			note(r.Method + " " + r.URL.Path)

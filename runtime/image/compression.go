@@ -14,6 +14,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/semaphore"
+
+	"keelson/runtime/image/manifest"
 )
 
 const (
@@ -51,7 +53,7 @@ func decompress(ctx context.Context, r io.Reader, all *windows) (io.ReadCloser, 
 	case bytes.HasPrefix(head, gzipMagic):
 		z, err := gzip.NewReader(br)
 		if err != nil {
-			return nil, fmt.Errorf("%w: gzip: %w", ErrInvalid, err)
+			return nil, fmt.Errorf("%w: gzip: %w", manifest.ErrInvalid, err)
 		}
 		return z, nil
 	}
@@ -67,7 +69,7 @@ func decompress(ctx context.Context, r io.Reader, all *windows) (io.ReadCloser, 
 		zstd.WithDecoderConcurrency(2))
 	if err != nil {
 		give()
-		return nil, fmt.Errorf("%w: zstd: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: zstd: %w", manifest.ErrInvalid, err)
 	}
 	return &zstdReader{ReadCloser: z.IOReadCloser(), give: give}, nil
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/manifest"
 )
 
 const (
@@ -59,7 +61,7 @@ func (u *unpacker) create(p place, header *tar.Header, content io.Reader) error 
 	case tar.TypeFifo:
 		err = u.parent.Mknod(p.base, unix.S_IFIFO|0o600, 0)
 	default:
-		return fmt.Errorf("%w: entry of unknown type %q", ErrInvalid, header.Typeflag)
+		return fmt.Errorf("%w: entry of unknown type %q", manifest.ErrInvalid, header.Typeflag)
 	}
 	if err != nil {
 		return err
@@ -109,7 +111,7 @@ func (u *unpacker) createFile(base string, h *tar.Header, content io.Reader) err
 func (u *unpacker) createLink(p place, h *tar.Header) error {
 	old := strings.TrimPrefix(path.Clean("/"+h.Linkname), "/")
 	if old == "" || len(old) >= unix.PathMax {
-		return fmt.Errorf("%w: hard link to %.300q", ErrInvalid, h.Linkname)
+		return fmt.Errorf("%w: hard link to %.300q", manifest.ErrInvalid, h.Linkname)
 	}
 	dir, err := u.directory(path.Dir(old), false)
 	if err != nil {
@@ -131,7 +133,7 @@ func (u *unpacker) attributes(base string, header *tar.Header) error {
 			continue
 		}
 		if n++; n > maxXattrs {
-			return fmt.Errorf("%w: more than %d extended attributes", ErrInvalid, maxXattrs)
+			return fmt.Errorf("%w: more than %d extended attributes", manifest.ErrInvalid, maxXattrs)
 		}
 		err := u.parent.Setxattr(base, name, []byte(value))
 		if err != nil && !errors.Is(err, unix.ENOTSUP) &&

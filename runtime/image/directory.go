@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/inroot"
+	"keelson/runtime/image/manifest"
 )
 
 // directory is one directory of the layer that is unpacked. Every directory on disk has one, so a name without one is
@@ -43,7 +44,8 @@ func (u *unpacker) directory(dir string, create bool) (place, error) {
 		name := todo[0]
 		todo = todo[1:]
 		if u.steps++; u.steps > maxSteps {
-			return place{}, fmt.Errorf("%w: the paths of the layer have more than %d elements", ErrInvalid, maxSteps)
+			return place{}, fmt.Errorf("%w: the paths of the layer have more than %d elements", manifest.ErrInvalid,
+				maxSteps)
 		}
 		here := at[len(at)-1]
 		switch name {
@@ -55,7 +57,7 @@ func (u *unpacker) directory(dir string, create bool) (place, error) {
 		}
 		next := place{path: path.Join(here.path, name)}
 		if len(next.path) >= unix.PathMax {
-			return place{}, fmt.Errorf("%w: path of %d bytes", ErrInvalid, len(next.path))
+			return place{}, fmt.Errorf("%w: path of %d bytes", manifest.ErrInvalid, len(next.path))
 		}
 		if next.node = here.node.below[name]; next.node == nil {
 			target, err := u.step(&next, here, name, create)
@@ -100,7 +102,7 @@ func (u *unpacker) step(next *place, here place, name string, create bool) (targ
 // mkdir makes the directory p of dir, which is name in parent.
 func (u *unpacker) mkdir(dir *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
 	if u.made++; u.made > maxDirectories {
-		return nil, fmt.Errorf("%w: layer has more than %d directories", ErrInvalid, maxDirectories)
+		return nil, fmt.Errorf("%w: layer has more than %d directories", manifest.ErrInvalid, maxDirectories)
 	}
 	if u.made%32 == 0 {
 		if err := u.space.check(0); err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"keelson/lib/dial"
+	"keelson/runtime/image/manifest"
 )
 
 const (
@@ -162,7 +163,7 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp.Body = &smallBody{Reader: io.LimitReader(resp.Body, maxDocument+1), body: resp.Body, cancel: cancel}
+	resp.Body = &smallBody{Reader: io.LimitReader(resp.Body, manifest.MaxDocument+1), body: resp.Body, cancel: cancel}
 	return resp, nil
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"keelson/lib/dial"
 	"keelson/lib/waittest"
+	"keelson/runtime/image/imagetest"
 )
 
 func TestAddressesOfRegistries(t *testing.T) {
@@ -173,9 +174,9 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	}
-	host := front(t, hold)
-	good := newImage(t, layerTar(t, file("a", "1")))
-	push(t, host+"/good:1", good)
+	host := imagetest.Front(t, hold)
+	good := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	imagetest.Push(t, host+"/good:1", good)
 	ctx, cancel := context.WithCancel(t.Context())
 	store := newStore(t)
 	ended := make(chan error, 8)
@@ -183,9 +184,9 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 		ref := fmt.Sprintf("%s/slow%d:1", host, i)
 		img := good // claims the layer of the good one
 		if i > 0 {
-			img = newImage(t, layerTar(t, file("b", fmt.Sprint(i))))
+			img = imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("b", fmt.Sprint(i))))
 		}
-		push(t, ref, img)
+		imagetest.Push(t, ref, img)
 		all, err := img.Layers()
 		if err != nil {
 			t.Fatal(err)
@@ -202,7 +203,7 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 	}
 	waittest.Until(t, "the greedy namespace has its downloads", func() bool { return held.Load() == 4 })
 	got, err := store.Pull(t.Context(), Request{Ref: host + "/good:1", Tenant: "other"})
-	if err != nil || got.ID != idOf(t, good) {
+	if err != nil || got.ID != imagetest.IDOf(t, good) {
 		t.Errorf("another namespace: got %s, %v", got.ID, err)
 	}
 	cancel()

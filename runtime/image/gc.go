@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/inroot"
+	"keelson/runtime/image/manifest"
 )
 
 // collector deletes what is not needed. Pulls and imports go on meanwhile, in this process and in others: their needs
@@ -42,12 +43,12 @@ func (c *collector) named(ix *index) map[string]bool {
 	out := map[string]bool{}
 	for _, img := range ix.Images {
 		for _, l := range img.Layers {
-			out[hexOf(l.ChainID)] = true
+			out[manifest.HexOf(l.ChainID)] = true
 		}
 	}
 	if b := c.builtin.known.Load(); b != nil {
 		for _, l := range b.Layers {
-			out[hexOf(l.ChainID)] = true
+			out[manifest.HexOf(l.ChainID)] = true
 		}
 	}
 	return out
@@ -72,7 +73,7 @@ func (c *collector) collectUnnamed(ctx context.Context, chains []string) error {
 	}
 	named := c.named(ix)
 	for _, chain := range chains {
-		if !named[hexOf(chain)] {
+		if !named[manifest.HexOf(chain)] {
 			return c.collect(ctx)
 		}
 	}
@@ -237,7 +238,7 @@ func addChains(to map[string]bool, file string) error {
 		return err
 	}
 	for chain := range strings.FieldsSeq(string(b)) {
-		to[hexOf(chain)] = true
+		to[manifest.HexOf(chain)] = true
 	}
 	return nil
 }

@@ -15,6 +15,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
 func countLayers(t testing.TB, s *Store) int {
@@ -35,9 +38,9 @@ func load(t testing.TB, s *Store, images map[string]v1.Image) {
 
 func TestRemove(t *testing.T) {
 	store := newStore(t)
-	base := layerTar(t, file("base", "1"))
-	image := newImage(t, base, layerTar(t, file("a", "1")))
-	b := newImage(t, base, layerTar(t, file("b", "1")))
+	base := imagetest.LayerTar(t, imagetest.File("base", "1"))
+	image := imagetest.NewImage(t, base, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	b := imagetest.NewImage(t, base, imagetest.LayerTar(t, imagetest.File("b", "1")))
 	load(t, store, map[string]v1.Image{"a:1": image, "a:2": image, "b:1": b})
 	step := func(ref string, wantNames []string, wantLayers int) {
 		t.Helper()
@@ -51,15 +54,15 @@ func TestRemove(t *testing.T) {
 			t.Errorf("after Remove(%q): %d layers, want %d", ref, got, wantLayers)
 		}
 	}
-	nameA := " " + idOf(t, image)[7:15]
-	nameB := " " + idOf(t, b)[7:15]
+	nameA := " " + imagetest.IDOf(t, image)[7:15]
+	nameB := " " + imagetest.IDOf(t, b)[7:15]
 	step("a:2", []string{"docker.io/library/a:1" + nameA, "docker.io/library/b:1" + nameB}, 3)
 	step("a:1", []string{"docker.io/library/b:1" + nameB}, 2)
-	if err := store.Remove(t.Context(), "a:1"); !errors.Is(err, ErrNotFound) {
+	if err := store.Remove(t.Context(), "a:1"); !errors.Is(err, manifest.ErrNotFound) {
 		t.Errorf("removed twice: got %v", err)
 	}
 	load(t, store, map[string]v1.Image{"a:1": image, "a:2": image})
-	step(idOf(t, image), []string{"docker.io/library/b:1" + nameB}, 2)
+	step(imagetest.IDOf(t, image), []string{"docker.io/library/b:1" + nameB}, 2)
 	step("b:1", nil, 0)
 	if left, err := os.ReadDir(store.path("trash")); err != nil || len(left) > 0 {
 		t.Errorf("trash: %v, %v", left, err)
@@ -68,21 +71,21 @@ func TestRemove(t *testing.T) {
 
 func TestTagMoves(t *testing.T) {
 	s := newStore(t)
-	a := newImage(t, layerTar(t, file("a", "1")))
-	b := newImage(t, layerTar(t, file("b", "1")))
+	a := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	b := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("b", "1")))
 	load(t, s, map[string]v1.Image{"app:1": a})
 	load(t, s, map[string]v1.Image{"app:1": b})
-	if img, ok := s.Get("app:1"); !ok || img.ID != idOf(t, b) {
+	if img, ok := s.Get("app:1"); !ok || img.ID != imagetest.IDOf(t, b) {
 		t.Errorf("app:1: got %s, %v", img.ID, ok)
 	}
-	if img, ok := s.Get(idOf(t, a)); !ok || len(img.RepoTags) > 0 {
+	if img, ok := s.Get(imagetest.IDOf(t, a)); !ok || len(img.RepoTags) > 0 {
 		t.Errorf("the image that had the tag: got %q, %v", img.RepoTags, ok)
 	}
 }
 
 func TestHeldLayersSurvive(t *testing.T) {
 	store := newStore(t)
-	img := newImage(t, layerTar(t, file("a", "1")))
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
 	load(t, store, map[string]v1.Image{"a:1": img})
 	got, _ := store.Get("a:1")
 	if err := store.Hold("box", got.Layers); err != nil {
@@ -102,7 +105,7 @@ func TestHeldLayersSurvive(t *testing.T) {
 	if countLayers(t, store) != 0 {
 		t.Error("the layer outlived its last lease")
 	}
-	if err := store.Hold("late", got.Layers); !errors.Is(err, ErrNotFound) {
+	if err := store.Hold("late", got.Layers); !errors.Is(err, manifest.ErrNotFound) {
 		t.Errorf("Hold of a layer that is gone: got %v", err)
 	}
 	for _, id := range []string{"", "..", "a/b"} {
@@ -118,7 +121,7 @@ func TestSecondProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load(t, st, map[string]v1.Image{"x:1": newImage(t, layerTar(t, file("x", "1")))})
+	load(t, st, map[string]v1.Image{"x:1": imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("x", "1")))})
 	img, ok := store.Get("x:1")
 	if !ok {
 		t.Fatal("the first does not see what the second imported")
@@ -146,51 +149,9 @@ func TestDamagedIndexIsAnError(t *testing.T) {
 	}
 }
 
-func TestNormalize(t *testing.T) {
-	for in, want := range map[string]string{
-		"nginx":               "docker.io/library/nginx:latest",
-		"nginx:1":             "docker.io/library/nginx:1",
-		"me/app":              "docker.io/me/app:latest",
-		"quay.io/a/b:c":       "quay.io/a/b:c",
-		"localhost:5000/x":    "localhost:5000/x:latest",
-		"index.docker.io/x":   "docker.io/library/x:latest",
-		"[::1]:5000/x:y":      "[::1]:5000/x:y",
-		"a:1@sha256:" + zeros: "docker.io/library/a@sha256:" + zeros,
-	} {
-		if got, err := Normalize(in); err != nil || got != want {
-			t.Errorf("Normalize(%q): got %q, %v, want %q", in, got, err, want)
-		}
-	}
-	for _, in := range []string{"", "A", "a b", "a:", "sha256:" + zeros, "a@sha512:" + zeros + zeros} {
-		if got, err := Normalize(in); !errors.Is(err, ErrReference) {
-			t.Errorf("Normalize(%q): got %q, %v", in, got, err)
-		}
-	}
-}
-
-const zeros = "0000000000000000000000000000000000000000000000000000000000000000"
-
-func FuzzNormalize(f *testing.F) {
-	for _, s := range []string{
-		"nginx:1@sha256:" + zeros, "nginx", "registry.example.com:5000/team/app:v1.2", "library/x", "docker.io/a/b",
-		"LOCALHOST/x:1",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, in string) {
-		full, err := Normalize(in)
-		if err != nil {
-			return
-		}
-		if again, err := Normalize(full); err != nil || again != full {
-			t.Errorf("Normalize(%q) = %q, of which Normalize gives %q, %v", in, full, again, err)
-		}
-	})
-}
-
 func BenchmarkGet(b *testing.B) {
 	s := newStore(b)
-	load(b, s, map[string]v1.Image{"a:1": newImage(b, layerTar(b, file("a", "1")))})
+	load(b, s, map[string]v1.Image{"a:1": imagetest.NewImage(b, imagetest.LayerTar(b, imagetest.File("a", "1")))})
 	for b.Loop() {
 		if _, ok := s.Get("a:1"); !ok {
 			b.Fatal("not found")
@@ -200,7 +161,7 @@ func BenchmarkGet(b *testing.B) {
 
 // TestLayersOfFailedPulls: the complete layers of a failed pull are collected when another image needs the space.
 func TestLayersOfFailedPulls(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
 		t.Fatal(err)
@@ -209,7 +170,7 @@ func TestLayersOfFailedPulls(t *testing.T) {
 	store := newStore(t, func(c *Config) { c.Dir = dir })
 	t.Cleanup(store.Close)
 	large := strings.Repeat("x", 30<<20)
-	broken := newImage(t, layerTar(t, file("a", large)), layerTar(t, file("b", "never arrives")))
+	broken := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", large)), imagetest.LayerTar(t, imagetest.File("b", "never arrives")))
 	all, err := broken.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +179,7 @@ func TestLayersOfFailedPulls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, digest.String()) {
 			next.ServeHTTP(w, r)
 			return
@@ -228,8 +189,8 @@ func TestLayersOfFailedPulls(t *testing.T) {
 		}
 		http.Error(w, "no", http.StatusNotFound)
 	})
-	push(t, host+"/broken:1", broken)
-	push(t, host+"/whole:1", newImage(t, layerTar(t, file("c", large))))
+	imagetest.Push(t, host+"/broken:1", broken)
+	imagetest.Push(t, host+"/whole:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("c", large))))
 	if _, err := store.Pull(t.Context(), Request{Ref: host + "/broken:1"}); err == nil || countLayers(t, store) != 1 {
 		t.Fatalf("pull of the broken image: %v, %d layers, want an error and 1", err, countLayers(t, store))
 	}

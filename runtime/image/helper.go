@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"keelson/runtime/image/manifest"
 )
 
 // Pulls run in helper processes of the same program, one for each tenant (see Config.Helper): what registries answer is
@@ -68,11 +70,11 @@ type (
 
 // helperKinds are the errors that callers ask for, by their names in replies.
 var helperKinds = map[string]error{
-	"reference":    ErrReference,
-	"not found":    ErrNotFound,
-	"unauthorized": ErrUnauthorized,
-	"unavailable":  ErrUnavailable,
-	"invalid":      ErrInvalid,
+	"reference":    manifest.ErrReference,
+	"not found":    manifest.ErrNotFound,
+	"unauthorized": manifest.ErrUnauthorized,
+	"unavailable":  manifest.ErrUnavailable,
+	"invalid":      manifest.ErrInvalid,
 	"no space":     ErrNoSpace,
 	"unreachable":  errUnreachable,
 	"locked":       errLocked,

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"keelson/lib/waittest"
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
 const helperEnv = "KEELSON_TEST_IMAGE_HELPER"
@@ -64,9 +66,9 @@ func alive(pid int) bool {
 // TestPullByHelper: an image that a helper pulled is in the store, its errors are those of a pull without one, and it
 // ends when it is idle.
 func TestPullByHelper(t *testing.T) {
-	host := newRegistry(t)
-	img := newImage(t, layerTar(t, file("a", "1")), bigLayer(t, 300_000))
-	push(t, host+"/app:1", img)
+	host := imagetest.NewRegistry(t)
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")), bigLayer(t, 300_000))
+	imagetest.Push(t, host+"/app:1", img)
 	store := helped(t, helperMemory)
 	var done, total atomic.Int64
 	got, err := store.Pull(t.Context(), Request{
@@ -77,7 +79,7 @@ func TestPullByHelper(t *testing.T) {
 			total.Store(all)
 		},
 	})
-	if err != nil || got.ID != idOf(t, img) || len(got.Layers) != 2 {
+	if err != nil || got.ID != imagetest.IDOf(t, img) || len(got.Layers) != 2 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	if have, ok := store.Get(host + "/app:1"); !ok || have.ID != got.ID {
@@ -88,10 +90,10 @@ func TestPullByHelper(t *testing.T) {
 	}
 	first := store.pids()["one"]
 	for ref, want := range map[string]error{
-		host + "/app:2":        ErrNotFound,
-		"127.0.0.1:1/app:1":    ErrUnavailable,
-		"UPPER/case":           ErrReference,
-		host + "/none:1":       ErrNotFound,
+		host + "/app:2":        manifest.ErrNotFound,
+		"127.0.0.1:1/app:1":    manifest.ErrUnavailable,
+		"UPPER/case":           manifest.ErrReference,
+		host + "/none:1":       manifest.ErrNotFound,
 		"127.0.0.1:1/app:oops": errUnreachable,
 	} {
 		if _, err := store.Pull(t.Context(), Request{Ref: ref, Tenant: "one"}); !errors.Is(err, want) {
@@ -143,9 +145,9 @@ func TestHelpersAreBounded(t *testing.T) {
 // TestHelperOutOfMemory: an image that takes more memory than a helper may have ends that helper. Others' pulls go on,
 // the next pull gets a new one, and nothing is left in the store.
 func TestHelperOutOfMemory(t *testing.T) {
-	host := newRegistry(t)
-	push(t, host+"/bomb:1", newImage(t, wideFrame(layerTar(t, file("bomb", "1")))))
-	push(t, host+"/good:1", newImage(t, layerTar(t, file("a", "1"))))
+	host := imagetest.NewRegistry(t)
+	imagetest.Push(t, host+"/bomb:1", imagetest.NewImage(t, wideFrame(imagetest.LayerTar(t, imagetest.File("bomb", "1")))))
+	imagetest.Push(t, host+"/good:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 	store := helped(t, 96<<20)
 	good := func(tenant string) {
 		t.Helper()
@@ -178,7 +180,7 @@ func TestHelperCancels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begun := make(chan struct{}, 1)
 			ended := make(chan struct{}, 1)
-			host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/slow/manifests/") {
 					begun <- struct{}{}
 					<-r.Context().Done()
@@ -187,7 +189,7 @@ func TestHelperCancels(t *testing.T) {
 				}
 				next.ServeHTTP(w, r)
 			})
-			push(t, host+"/good:1", newImage(t, layerTar(t, file("a", "1"))))
+			imagetest.Push(t, host+"/good:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 			store := helped(t, helperMemory)
 			ctx, cancel := context.WithCancel(t.Context())
 			failed := make(chan error)
@@ -251,8 +253,8 @@ func TestWindowsAreCountedTogether(t *testing.T) {
 
 // TestHelperDoesNotStart: a pull for which no helper can be started is not the image's fault, and its error says why.
 func TestHelperDoesNotStart(t *testing.T) {
-	host := newRegistry(t)
-	push(t, host+"/good:1", newImage(t, layerTar(t, file("a", "1"))))
+	host := imagetest.NewRegistry(t)
+	imagetest.Push(t, host+"/good:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 	for name, c := range map[string]struct {
 		command []string
 		why     string
@@ -282,8 +284,8 @@ func TestHelperDoesNotStart(t *testing.T) {
 // that was taken fails, since the image may be the cause.
 func TestPullGoesToAnotherHelper(t *testing.T) {
 	host, stalled, _ := stalling(t)
-	push(t, host+"/good:1", newImage(t, layerTar(t, file("a", "1"))))
-	push(t, host+"/slow:1", newImage(t, bigLayer(t, 300_000)))
+	imagetest.Push(t, host+"/good:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
+	imagetest.Push(t, host+"/slow:1", imagetest.NewImage(t, bigLayer(t, 300_000)))
 	store := helped(t, helperMemory)
 	pull := func(name string) chan error {
 		done := make(chan error, 1)
@@ -340,8 +342,8 @@ func TestCloseWaitsForCleanUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, stalled, _ := stalling(t)
-			push(t, host+"/slow:1", newImage(t, manyFiles(t, 10_000)))
-			push(t, host+"/slow:2", newImage(t, bigLayer(t, 300_000)))
+			imagetest.Push(t, host+"/slow:1", imagetest.NewImage(t, manyFiles(t, 10_000)))
+			imagetest.Push(t, host+"/slow:2", imagetest.NewImage(t, bigLayer(t, 300_000)))
 			store := open(t)
 			before := descriptors(t)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -378,12 +380,12 @@ func TestCloseWaitsForCleanUp(t *testing.T) {
 func manyFiles(t *testing.T, n int) []byte {
 	t.Helper()
 	x := uint32(1)
-	var entries []entry
+	var entries []imagetest.Entry
 	for range n {
 		x = x*1664525 + 1013904223
-		entries = append(entries, file(fmt.Sprint("f", x), fmt.Sprint(x*x, x>>3)))
+		entries = append(entries, imagetest.File(fmt.Sprint("f", x), fmt.Sprint(x*x, x>>3)))
 	}
-	return layerTar(t, entries...)
+	return imagetest.LayerTar(t, entries...)
 }
 
 // descriptors lists what this process has open.

@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/inroot"
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
 // outside is a tree next to a layer's root, and what it was like.
@@ -88,19 +90,19 @@ func stack(t testing.TB, tars ...[]byte) {
 		if err == nil {
 			err = s.inherit(root, got.tree, below)
 		}
-		if err != nil && !errors.Is(err, ErrInvalid) {
+		if err != nil && !errors.Is(err, manifest.ErrInvalid) {
 			t.Logf("layer %d: %v", i, err)
 		}
 		below = append(below, chain)
 	}
 }
 
-func symlink(name, target string) entry {
-	return hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target})
+func symlink(name, target string) imagetest.Entry {
+	return imagetest.Header(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target})
 }
 
-func hardlink(name, target string) entry {
-	return hdr(tar.Header{
+func hardlink(name, target string) imagetest.Entry {
+	return imagetest.Header(tar.Header{
 		Typeflag: tar.TypeLink,
 		Name:     name,
 		Linkname: target,
@@ -112,62 +114,62 @@ func hardlink(name, target string) entry {
 
 // TestLayersStayInside has the layers that once reached the host.
 func TestLayersStayInside(t *testing.T) {
-	needRoot(t)
-	for name, layers := range map[string]func(v string) [][]entry{
-		"whiteout revived through a link": func(v string) [][]entry {
-			return [][]entry{{file("a/", ""), file("a/.wh.file", ""), symlink("a", v), file("a/file/x", "evil")}}
+	imagetest.NeedRoot(t)
+	for name, layers := range map[string]func(v string) [][]imagetest.Entry{
+		"whiteout revived through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{imagetest.File("a/", ""), imagetest.File("a/.wh.file", ""), symlink("a", v), imagetest.File("a/file/x", "evil")}}
 		},
-		"whiteout revived as a directory through a link": func(v string) [][]entry {
-			return [][]entry{{file("a/", ""), file("a/.wh.file", ""), symlink("a", v), file("a/file/", "")}}
+		"whiteout revived as a directory through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{imagetest.File("a/", ""), imagetest.File("a/.wh.file", ""), symlink("a", v), imagetest.File("a/file/", "")}}
 		},
-		"attributes inherited through a link": func(v string) [][]entry {
-			return [][]entry{
-				{hdr(tar.Header{
+		"attributes inherited through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{
+				{imagetest.Header(tar.Header{
 					Typeflag: tar.TypeDir,
 					Name:     "x/dir/",
 					Mode:     0o777,
 					Uid:      9,
 					Gid:      9,
-				}), hdr(tar.Header{
+				}), imagetest.Header(tar.Header{
 					Typeflag: tar.TypeDir,
 					Name:     "x/",
 					Mode:     0o777,
 					Uid:      9,
 					Gid:      9,
 				})},
-				{file("x/dir/f", ""), symlink("x", v)},
+				{imagetest.File("x/dir/f", ""), symlink("x", v)},
 			}
 		},
-		"attributes inherited from a link below": func(v string) [][]entry {
-			return [][]entry{{symlink("x", v)}, {file("x/dir/f", "")}}
+		"attributes inherited from a link below": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{symlink("x", v)}, {imagetest.File("x/dir/f", "")}}
 		},
-		"opaque through a link": func(v string) [][]entry {
-			return [][]entry{{symlink("a", v), file("a/.wh..wh..opq", "")}}
+		"opaque through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{symlink("a", v), imagetest.File("a/.wh..wh..opq", "")}}
 		},
-		"whiteout through a link": func(v string) [][]entry {
-			return [][]entry{{symlink("a", v), file("a/.wh.file", ""), file("a/.wh.dir", "")}}
+		"whiteout through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{symlink("a", v), imagetest.File("a/.wh.file", ""), imagetest.File("a/.wh.dir", "")}}
 		},
-		"hard link out": func(v string) [][]entry {
-			return [][]entry{{hardlink("h", v+"/file"), hardlink("g", "../../../.."+v+"/file")}}
+		"hard link out": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{hardlink("h", v+"/file"), hardlink("g", "../../../.."+v+"/file")}}
 		},
-		"hard link through a link": func(v string) [][]entry {
-			return [][]entry{{symlink("a", v), hardlink("h", "a/file"), file("h", "evil")}}
+		"hard link through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{symlink("a", v), hardlink("h", "a/file"), imagetest.File("h", "evil")}}
 		},
-		"hard link to a link": func(v string) [][]entry {
-			return [][]entry{{symlink("a", v+"/file"), hardlink("h", "a"), file("h/x", "evil"), file("a/x", "evil")}}
+		"hard link to a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{symlink("a", v+"/file"), hardlink("h", "a"), imagetest.File("h/x", "evil"), imagetest.File("a/x", "evil")}}
 		},
-		"directory through a link": func(v string) [][]entry {
-			return [][]entry{{symlink("a", v), file("a/dir/", ""), file("a/new/", "")}}
+		"directory through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{symlink("a", v), imagetest.File("a/dir/", ""), imagetest.File("a/new/", "")}}
 		},
-		"times through a link": func(v string) [][]entry {
-			return [][]entry{{file("a/dir/", ""), symlink("a", v)}}
+		"times through a link": func(v string) [][]imagetest.Entry {
+			return [][]imagetest.Entry{{imagetest.File("a/dir/", ""), symlink("a", v)}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOutside(t)
 			var tars [][]byte
 			for _, l := range layers(o.dir) {
-				tars = append(tars, layerTar(t, l...))
+				tars = append(tars, imagetest.LayerTar(t, l...))
 			}
 			stack(t, tars...)
 			o.check(t)
@@ -177,8 +179,8 @@ func TestLayersStayInside(t *testing.T) {
 
 // TestFollowsTheLayersOwnLinks: an entry below a link of the same layer goes where the link leads within the layer.
 func TestFollowsTheLayersOwnLinks(t *testing.T) {
-	dir, _, err := unpackTar(t, symlink("var/run", "/run"), file("var/run/pid", "1"), symlink("up", "../../../../srv"),
-		file("up/f", "2"))
+	dir, _, err := unpackTar(t, symlink("var/run", "/run"), imagetest.File("var/run/pid", "1"), symlink("up", "../../../../srv"),
+		imagetest.File("up/f", "2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,21 +189,21 @@ func TestFollowsTheLayersOwnLinks(t *testing.T) {
 			t.Errorf("%s: %q, %v", p, b, err)
 		}
 	}
-	if _, _, err := unpackTar(t, symlink("a", "b"), symlink("b", "a"), file("a/f", "")); !errors.Is(err, ErrInvalid) {
+	if _, _, err := unpackTar(t, symlink("a", "b"), symlink("b", "a"), imagetest.File("a/f", "")); !errors.Is(err, manifest.ErrInvalid) {
 		t.Errorf("links in a circle: %v", err)
 	}
 }
 
 func TestInheritSeesWhatOverlayShows(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	store := &layers{paths: paths{dir: t.TempDir()}}
-	dirOf := func(name string, mode int64) entry {
-		return hdr(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode})
+	dirOf := func(name string, mode int64) imagetest.Entry {
+		return imagetest.Header(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode})
 	}
-	content := [][]entry{
+	content := [][]imagetest.Entry{
 		{dirOf("a/", 0o701), dirOf("a/b/", 0o702), dirOf("gone/", 0o703), dirOf("gone/b/", 0o703)},
-		{dirOf("a/", 0o705), file("a/.wh..wh..opq", ""), file(".wh.gone", "")},
-		{file("a/b/f", ""), file("gone/b/f", "")},
+		{dirOf("a/", 0o705), imagetest.File("a/.wh..wh..opq", ""), imagetest.File(".wh.gone", "")},
+		{imagetest.File("a/b/f", ""), imagetest.File("gone/b/f", "")},
 	}
 	var below []string
 	for i, l := range content {
@@ -209,7 +211,7 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 		if err := os.MkdirAll(store.paths.LayerDir(chain), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		got, err := unpack(t.Context(), store.paths.LayerDir(chain), bytes.NewReader(layerTar(t, l...)),
+		got, err := unpack(t.Context(), store.paths.LayerDir(chain), bytes.NewReader(imagetest.LayerTar(t, l...)),
 			limits{bytes: 1 << 20})
 		if err == nil {
 			err = store.inherit(store.paths.LayerDir(chain), got.tree, below)
@@ -233,14 +235,14 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 
 func TestLayersAreBounded(t *testing.T) {
 	deep := strings.Repeat("d/", 2100)
-	if _, _, err := unpackTar(t, file(deep+"f", "")); !errors.Is(err, ErrInvalid) {
+	if _, _, err := unpackTar(t, imagetest.File(deep+"f", "")); !errors.Is(err, manifest.ErrInvalid) {
 		t.Errorf("a path of %d bytes: %v", len(deep), err)
 	}
 	many := map[string]string{}
 	for i := range maxXattrs + 1 {
 		many[fmt.Sprintf("SCHILY.xattr.user.%d", i)] = "x"
 	}
-	if _, _, err := unpackTar(t, hdr(tar.Header{Typeflag: tar.TypeReg, Name: "f", PAXRecords: many})); err == nil {
+	if _, _, err := unpackTar(t, imagetest.Header(tar.Header{Typeflag: tar.TypeReg, Name: "f", PAXRecords: many})); err == nil {
 		t.Errorf("%d extended attributes were taken", len(many))
 	}
 	b := &bounded{
@@ -249,7 +251,7 @@ func TestLayersAreBounded(t *testing.T) {
 		n:   freeRatio,
 		max: 1 << 60,
 	}
-	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "200 times") {
+	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "200 times") {
 		t.Errorf("4 GiB from 1 MiB: %v", err)
 	}
 	b = &bounded{
@@ -258,7 +260,7 @@ func TestLayersAreBounded(t *testing.T) {
 		n:   100,
 		max: 100,
 	}
-	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, ErrInvalid) {
+	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, manifest.ErrInvalid) {
 		t.Errorf("101 bytes where 100 may be: %v", err)
 	}
 }
@@ -273,7 +275,7 @@ func (nulls) Read(p []byte) (int, error) {
 // TestReserveStaysFree unpacks more than fits on a small disk: a clear error comes before the disk is full, and nothing
 // stays.
 func TestReserveStaysFree(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,nr_inodes=20000"); err != nil {
 		t.Fatal(err)
@@ -298,17 +300,17 @@ func TestReserveStaysFree(t *testing.T) {
 		}
 	}()
 	big := strings.Repeat("x", 12<<20)
-	many := make([]entry, 0, 20000)
+	many := make([]imagetest.Entry, 0, 20000)
 	for i := range cap(many) {
-		many = append(many, file(fmt.Sprintf("f%d", i), ""))
+		many = append(many, imagetest.File(fmt.Sprintf("f%d", i), ""))
 	}
-	host := newRegistry(t)
-	for tag, l := range map[string][]entry{
-		"files":  {file("a", big), file("b", big), file("c", big), file("d", big), file("e", big)},
-		"one":    {file("a", strings.Repeat("x", 60<<20))},
+	host := imagetest.NewRegistry(t)
+	for tag, l := range map[string][]imagetest.Entry{
+		"files":  {imagetest.File("a", big), imagetest.File("b", big), imagetest.File("c", big), imagetest.File("d", big), imagetest.File("e", big)},
+		"one":    {imagetest.File("a", strings.Repeat("x", 60<<20))},
 		"inodes": many,
 	} {
-		push(t, host+"/big:"+tag, newImage(t, layerTar(t, l...)))
+		imagetest.Push(t, host+"/big:"+tag, imagetest.NewImage(t, imagetest.LayerTar(t, l...)))
 		_, err := store.Pull(t.Context(), Request{Ref: host + "/big:" + tag})
 		if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove images") {
 			t.Errorf("%s: %v, want %v", tag, err, ErrNoSpace)
@@ -322,7 +324,7 @@ func TestReserveStaysFree(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); len(left) != 0 || err != nil {
 		t.Errorf("left in tmp: %v, %v", left, err)
 	}
-	push(t, host+"/small:1", newImage(t, layerTar(t, file("a", "fits"))))
+	imagetest.Push(t, host+"/small:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "fits"))))
 	if _, err := store.Pull(t.Context(), Request{Ref: host + "/small:1"}); err != nil {
 		t.Errorf("an image that fits: %v", err)
 	}
@@ -360,7 +362,7 @@ var kinds = []byte{
 func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 	t.Helper()
 	pick := func(i byte) string { return strings.ReplaceAll(odd[int(i)%len(odd)], "V", victim) }
-	layers := [][]entry{nil}
+	layers := [][]imagetest.Entry{nil}
 	for ; len(b) >= 3 && len(layers) < 5; b = b[3:] {
 		if b[0] == 0xff {
 			layers = append(layers, nil)
@@ -382,9 +384,9 @@ func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 			header.Devmajor = 0
 			header.Devminor = 0
 		}
-		e := entry{hdr: &header}
+		e := imagetest.Entry{Hdr: &header}
 		if header.Typeflag == tar.TypeReg {
-			e.content = "evil"
+			e.Content = "evil"
 			header.Size = 4
 		}
 		layers[len(layers)-1] = append(layers[len(layers)-1], e)
@@ -394,8 +396,8 @@ func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 		var buf bytes.Buffer
 		w := tar.NewWriter(&buf)
 		for _, e := range l {
-			if w.WriteHeader(e.hdr) == nil {
-				_, _ = w.Write([]byte(e.content))
+			if w.WriteHeader(e.Hdr) == nil {
+				_, _ = w.Write([]byte(e.Content))
 			}
 		}
 		if err := w.Close(); err != nil {
@@ -407,7 +409,7 @@ func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 }
 
 func TestRandomLayersStayInside(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := make([]byte, 3*(5+r.IntN(60)))
@@ -436,8 +438,8 @@ func FuzzLayers(f *testing.F) {
 }
 
 func FuzzUnpack(f *testing.F) {
-	f.Add(layerTar(f, file("a/", ""), file("a/b", "x"), file("a/.wh.c", ""), file(".wh..wh..opq", "")))
-	f.Add(layerTar(f, file(".wh.a", ""), file("a/b", "")))
+	f.Add(imagetest.LayerTar(f, imagetest.File("a/", ""), imagetest.File("a/b", "x"), imagetest.File("a/.wh.c", ""), imagetest.File(".wh..wh..opq", "")))
+	f.Add(imagetest.LayerTar(f, imagetest.File(".wh.a", ""), imagetest.File("a/b", "")))
 	f.Add([]byte{0x1f, 0x8b, 8, 0})
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

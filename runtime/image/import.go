@@ -11,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"keelson/runtime/image/manifest"
 )
 
 // Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of
@@ -31,24 +33,23 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	named := make([]*plan, len(plans))
+	named := make([]*manifest.Plan, len(plans))
 	for i, p := range plans {
-		err := work.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) {
+		err := work.fetchLayers(ctx, p.Plan, &meter{}, func(_ context.Context, l manifest.Layer) (readVerifier, error) {
 			return p.open(l)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
+			return nil, fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(p.Tags), p.ID), " "), err)
 		}
-		p.pinned = true
-		named[i] = p.plan
+		named[i] = p.Plan
 	}
-	return s.catalog.name(named, s.layers)
+	return s.catalog.name(named, true, s.layers)
 }
 
 // importPlan is a plan and a function that opens its layers in the archive.
 type importPlan struct {
-	*plan
-	open func(Layer) (readVerifier, error)
+	*manifest.Plan
+	open func(manifest.Layer) (readVerifier, error)
 }
 
 // plansOf reads index.json and manifest.json. An image that is in both gets the names of both.
@@ -56,9 +57,8 @@ func plansOf(ctx context.Context, a *tarFile, arch string) ([]importPlan, error)
 	var plans []importPlan
 	add := func(p importPlan) {
 		for i := range plans {
-			if plans[i].id == p.id {
-				plans[i].tags = union(plans[i].tags, p.tags)
-				plans[i].digests = union(plans[i].digests, p.digests)
+			if plans[i].ID == p.ID {
+				plans[i].AddNamesOf(p.Plan)
 				return
 			}
 		}
@@ -91,22 +91,26 @@ func ociPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)
 	if err != nil {
 		return err
 	}
-	ix, err := parseDocument(raw, acceptedTypes[0]) // an OCI index, whatever it says
+	entries, err := manifest.ParseIndex(raw)
 	if err != nil {
 		return fmt.Errorf("index.json: %w", err)
 	}
 	var skipped error
 	count := 0
-	for _, entry := range ix.Manifests {
-		if k := mediaKinds[entry.MediaType]; k != kindManifest && k != kindIndex {
+	for _, entry := range entries {
+		if !entry.IsImage() {
 			continue
 		}
-		if entry.Platform != nil && !entry.Platform.runsOn(arch) {
-			_, skipped = choose([]descriptor{entry}, arch)
+		if err := entry.Refuse(arch); err != nil {
+			skipped = err
 			continue // its blobs may be missing
 		}
-		p, err := ociPlan(ctx, a, arch, entry)
-		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) || errors.Is(err, errArtifact) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p, err := manifest.ReadEntry(ctx, a, entry, arch)
+		if errors.Is(err, manifest.ErrNotFound) || errors.Is(err, manifest.ErrOtherPlatform) ||
+			errors.Is(err, manifest.ErrArtifact) {
 			skipped = err // an image for another platform, or an artifact, next to an image for this platform
 			continue
 		}
@@ -114,11 +118,10 @@ func ociPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)
 			return err
 		}
 		for _, n := range namesOf(entry.Annotations) {
-			p.tags = nonEmpty(append(p.tags, n.tagged())...)
-			p.digests = append(p.digests, n.repo+"@"+entry.Digest)
+			p.AddName(n, entry.Digest)
 		}
 		count++
-		add(p)
+		add(importPlan{Plan: p, open: func(l manifest.Layer) (readVerifier, error) { return a.blob(l.Blob) }})
 	}
 	if count == 0 && skipped != nil {
 		return skipped
@@ -143,54 +146,25 @@ func checkLayout(a *tarFile) error {
 		Version string `json:"imageLayoutVersion"`
 	}
 	if err := json.Unmarshal(raw, &layout); err != nil || layout.Version != layoutVersion {
-		return fmt.Errorf("%w: oci-layout does not name the version %s of the image layout", ErrInvalid, layoutVersion)
+		return fmt.Errorf("%w: oci-layout does not name the version %s of the image layout", manifest.ErrInvalid,
+			layoutVersion)
 	}
 	return nil
 }
 
-func ociPlan(ctx context.Context, a *tarFile, arch string, d descriptor) (importPlan, error) {
-	if err := ctx.Err(); err != nil {
-		return importPlan{}, err
-	}
-	raw, err := a.manifest(ctx, d.Digest)
-	if err != nil {
-		return importPlan{}, err
-	}
-	if err := d.checkSize(raw); err != nil {
-		return importPlan{}, err
-	}
-	doc, err := resolve(ctx, a, raw, d.MediaType, arch)
-	if err != nil {
-		return importPlan{}, err
-	}
-	doc.chosen = doc.chosen || rankPlatform(d, arch) > 1
-	p, err := readPlan(ctx, a, doc, arch)
-	if err != nil {
-		return importPlan{}, err
-	}
-	return importPlan{plan: p, open: func(l Layer) (readVerifier, error) { return a.blob(l.Blob) }}, nil
-}
-
-func namesOf(from annotations) []imageName {
-	var out []imageName
-	if n, err := parseName(from.Name); err == nil {
+func namesOf(from manifest.Annotations) []manifest.Name {
+	var out []manifest.Name
+	if n, err := manifest.ParseName(from.Name); err == nil {
 		return append(out, n)
 	}
 	ref := from.RefName
 	if !strings.ContainsAny(ref, ":/@") {
 		return nil // a tag without a repository
 	}
-	if n, err := parseName(ref); err == nil {
+	if n, err := manifest.ParseName(ref); err == nil {
 		out = append(out, n)
 	}
 	return out
-}
-
-// dockerManifest is one element of docker save's manifest.json.
-type dockerManifest struct {
-	Config   string
-	RepoTags nameList
-	Layers   nameList
 }
 
 func dockerPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)) error {
@@ -198,12 +172,9 @@ func dockerPlans(ctx context.Context, a *tarFile, arch string, add func(importPl
 	if err != nil {
 		return err
 	}
-	if !json.Valid(raw) {
-		return fmt.Errorf("%w: manifest.json is not JSON", ErrInvalid)
-	}
-	list, err := decodeList[dockerManifest](raw, maxManifests)
+	list, err := manifest.ParseDocker(raw)
 	if err != nil {
-		return fmt.Errorf("%w: manifest.json: %w", ErrInvalid, err)
+		return err
 	}
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {
@@ -218,37 +189,37 @@ func dockerPlans(ctx context.Context, a *tarFile, arch string, add func(importPl
 	return nil
 }
 
-func dockerPlan(a *tarFile, arch string, m dockerManifest) (importPlan, error) {
+func dockerPlan(a *tarFile, arch string, m manifest.Docker) (importPlan, error) {
 	raw, err := a.bytes(m.Config)
 	if err != nil {
 		return importPlan{}, err
 	}
-	c, err := parseConfig(raw, arch)
+	c, err := manifest.ParseConfig(raw, arch)
 	if err != nil {
 		return importPlan{}, fmt.Errorf("%.300q: %w", m.Config, err)
 	}
-	if len(m.Layers) != len(c.RootFS.DiffIDs) {
-		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers),
-			len(c.RootFS.DiffIDs))
+	blobs := make([]manifest.Descriptor, len(m.Layers))
+	for i, f := range m.Layers {
+		blobs[i].Size, _ = a.size(f)
 	}
-	steps := &plan{id: digestOf(raw), config: c, size: int64(len(raw))}
-	steps.setLayers()
+	steps, err := manifest.NewPlan(manifest.DigestOf(raw), c, len(raw), "manifest.json", blobs)
+	if err != nil {
+		return importPlan{}, err
+	}
 	files := map[string]string{} // chain id -> file
 	for i, f := range m.Layers {
-		size, ok := a.size(f)
-		if !ok {
-			return importPlan{}, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, f)
+		if !a.has(f) {
+			return importPlan{}, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, f)
 		}
-		steps.layers[i].Size = size
-		steps.size += size
-		files[steps.layers[i].ChainID] = path.Clean(f)
+		files[steps.Layers[i].ChainID] = path.Clean(f)
 	}
 	for _, t := range m.RepoTags {
-		n, err := parseName(t)
+		n, err := manifest.ParseName(t)
 		if err != nil {
 			return importPlan{}, err
 		}
-		steps.tags = nonEmpty(append(steps.tags, n.tagged())...)
+		steps.AddName(n, "")
 	}
-	return importPlan{plan: steps, open: func(l Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }}, nil
+	open := func(l manifest.Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }
+	return importPlan{Plan: steps, open: open}, nil
 }

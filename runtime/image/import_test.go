@@ -21,6 +21,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/klauspost/compress/zstd"
+
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
 // tarDir packs a directory, without a leading "./".
@@ -81,12 +84,12 @@ func zs(b []byte) []byte {
 }
 
 func TestImport(t *testing.T) {
-	image := newImage(t, layerTar(t, file("a", "1")))
-	b := newImage(t, layerTar(t, file("a", "1")), layerTar(t, file("b", "2")))
+	image := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	b := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")), imagetest.LayerTar(t, imagetest.File("b", "2")))
 	oci := ociLayout(t, mutate.AppendManifests(empty.Index,
 		named(image, "org.opencontainers.image.ref.name", "localhost:5000/a:v1"), named(b, "io.containerd.image.name",
 			"docker.io/library/b:v2"),
-		named(newImage(t, layerTar(t, file("c", "3"))), "org.opencontainers.image.ref.name", "latest")))
+		named(imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("c", "3"))), "org.opencontainers.image.ref.name", "latest")))
 	docker := dockerSave(t, map[string]v1.Image{"a:v1": image, "b:v2": b})
 	asFile := filepath.Join(t.TempDir(), "f.tar")
 	if err := os.WriteFile(asFile, docker, 0o600); err != nil {
@@ -120,15 +123,15 @@ func TestImport(t *testing.T) {
 			}
 			for i, ref := range c.refs {
 				img, ok := store.Get(ref)
-				if want := idOf(t, []v1.Image{image, b}[i]); !ok || img.ID != want {
+				if want := imagetest.IDOf(t, []v1.Image{image, b}[i]); !ok || img.ID != want {
 					t.Errorf("Get(%q): got %s, %v, want %s", ref, img.ID, ok, want)
 				}
 			}
-			if img, _ := store.Get(c.refs[1]); !slices.Equal(tree(t, store.LayerDir(img.Layers[1].ChainID)),
+			if img, _ := store.Get(c.refs[1]); !slices.Equal(imagetest.Tree(t, store.LayerDir(img.Layers[1].ChainID)),
 				[]string{"b=2"}) {
-				t.Errorf("layer of b: %q", tree(t, store.LayerDir(img.Layers[1].ChainID)))
+				t.Errorf("layer of b: %q", imagetest.Tree(t, store.LayerDir(img.Layers[1].ChainID)))
 			}
-			if left := tree(t, store.path("tmp")); len(left) > 0 {
+			if left := imagetest.Tree(t, store.path("tmp")); len(left) > 0 {
 				t.Errorf("tmp: %q", left)
 			}
 		})
@@ -136,7 +139,7 @@ func TestImport(t *testing.T) {
 }
 
 func TestImportRefuses(t *testing.T) {
-	img := newImage(t, layerTar(t, file("a", "1")))
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
 	docker := dockerSave(t, map[string]v1.Image{"a:v1": img})
 	flipped := bytes.Clone(docker)
 	if i := bytes.Index(flipped, []byte(`"rootfs"`)); i > 0 {
@@ -157,36 +160,36 @@ func TestImportRefuses(t *testing.T) {
 		"no gzip":        {append(bytes.Clone(gzipMagic), strings.Repeat("x", 200)...), "its compression is damaged ("},
 		"cut gzip":       {gz(docker)[:200], "its compression is damaged (unexpected EOF)"},
 		"no zstd":        {append(bytes.Clone(zstdMagic), strings.Repeat("x", 200)...), "its compression is damaged ("},
-		"another tar":    {layerTar(t, file("x", "y")), "neither index.json (OCI) nor manifest.json (docker)"},
+		"another tar":    {imagetest.LayerTar(t, imagetest.File("x", "y")), "neither index.json (OCI) nor manifest.json (docker)"},
 		"cut":            {docker[:len(docker)/2], "archive"},
 		"config changed": {flipped, ""},
 		"blob changed":   {tampered, "has digest"},
-		"bad manifest":   {layerTar(t, file("manifest.json", "{")), "manifest.json"},
-		"bad index":      {layerTar(t, file("index.json", "[]")), "index.json"},
+		"bad manifest":   {imagetest.LayerTar(t, imagetest.File("manifest.json", "{")), "manifest.json"},
+		"bad index":      {imagetest.LayerTar(t, imagetest.File("index.json", "[]")), "index.json"},
 		"lacking config": {
-			layerTar(t, file("manifest.json", `[{"Config":"../../etc/passwd","Layers":[]}]`)), "archive lacks",
+			imagetest.LayerTar(t, imagetest.File("manifest.json", `[{"Config":"../../etc/passwd","Layers":[]}]`)), "archive lacks",
 		},
-		"link loop": {layerTar(t, hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "manifest.json", Linkname: "m"}),
-			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "m", Linkname: "manifest.json"})), "neither index.json"},
+		"link loop": {imagetest.LayerTar(t, imagetest.Header(tar.Header{Typeflag: tar.TypeSymlink, Name: "manifest.json", Linkname: "m"}),
+			imagetest.Header(tar.Header{Typeflag: tar.TypeSymlink, Name: "m", Linkname: "manifest.json"})), "neither index.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
 			_, err := s.Import(t.Context(), bytes.NewReader(c.b))
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.text) {
+			if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("got %v, want %q", err, c.text)
 			}
-			if len(s.List()) > 0 || len(tree(t, s.path("tmp"))) > 0 {
-				t.Errorf("left: %v, %q", s.List(), tree(t, s.path("tmp")))
+			if len(s.List()) > 0 || len(imagetest.Tree(t, s.path("tmp"))) > 0 {
+				t.Errorf("left: %v, %q", s.List(), imagetest.Tree(t, s.path("tmp")))
 			}
 		})
 	}
 }
 
 func FuzzImport(f *testing.F) {
-	img := newImage(f, layerTar(f, file("a", "1")))
+	img := imagetest.NewImage(f, imagetest.LayerTar(f, imagetest.File("a", "1")))
 	f.Add(dockerSave(f, map[string]v1.Image{"a:v1": img}))
 	f.Add(ociLayout(f, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img})))
-	f.Add(layerTar(f, file("manifest.json", `[{"Config":"../c","RepoTags":["a:v1"],"Layers":["l"]}]`)))
+	f.Add(imagetest.LayerTar(f, imagetest.File("manifest.json", `[{"Config":"../c","RepoTags":["a:v1"],"Layers":["l"]}]`)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newStore(t, func(c *Config) { c.MaxLayerBytes = 1 << 20 })
 		if _, err := s.Import(t.Context(), bytes.NewReader(b)); err != nil && len(s.List()) > 0 {
@@ -197,9 +200,9 @@ func FuzzImport(f *testing.F) {
 
 // TestImportedImagesArePinned: an image that was imported stays when disk is reclaimed, until a registry has it, too.
 func TestImportedImagesArePinned(t *testing.T) {
-	host := newRegistry(t)
-	img := newImage(t, layerTar(t, file("a", "1")))
-	push(t, host+"/a:v1", img)
+	host := imagetest.NewRegistry(t)
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	imagetest.Push(t, host+"/a:v1", img)
 	archive := dockerSave(t, map[string]v1.Image{host + "/a:v1": img})
 	pinned := func(store *Store) bool {
 		t.Helper()

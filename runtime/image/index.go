@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/manifest"
 )
 
 const indexVersion = 1
@@ -89,11 +91,11 @@ func (c *catalog) read() (*index, error) {
 
 // check refuses digests that are not valid file names.
 func (i *Image) check() error {
-	if !isDigest(i.ID) {
+	if !manifest.IsDigest(i.ID) {
 		return fmt.Errorf("image id %q is not a digest", i.ID)
 	}
 	for _, l := range i.Layers {
-		if !isDigest(l.ChainID) {
+		if !manifest.IsDigest(l.ChainID) {
 			return fmt.Errorf("image %s: layer %q is not a digest", i.ID, l.ChainID)
 		}
 	}
@@ -122,23 +124,23 @@ func (c *catalog) update(change func(*index) error) error {
 	return writeFileSync(c.file, b)
 }
 
-// name adds images to the index, all or none. A layer that is not there, which must not happen, is an error: the image
-// would be here for good, and could not run.
-func (c *catalog) name(plans []*plan, layers *layers) ([]Image, error) {
+// name adds images to the index, all or none. pinned ones were imported: no registry may have them. A layer that is not
+// there, which must not happen, is an error: the image would be here for good, and could not run.
+func (c *catalog) name(plans []*manifest.Plan, pinned bool, layers *layers) ([]Image, error) {
 	unlock, err := c.locks.lock(busyLock, unix.LOCK_SH)
 	if err != nil {
 		return nil, fmt.Errorf("lock image store: %w", err)
 	}
 	defer unlock()
 	for _, p := range plans {
-		for _, layer := range p.layers {
+		for _, layer := range p.Layers {
 			_, found, err := layers.at(layer.ChainID)
 			if err != nil {
 				return nil, err
 			}
 			if !found {
 				return nil, fmt.Errorf("layer %s: %w: it was removed before its image had a name; try again",
-					layer.ChainID, ErrNotFound)
+					layer.ChainID, manifest.ErrNotFound)
 			}
 		}
 	}
@@ -149,8 +151,8 @@ func (c *catalog) name(plans []*plan, layers *layers) ([]Image, error) {
 	out := make([]Image, len(plans))
 	known := true
 	for i, p := range plans {
-		have, ok := ix.find(p.id)
-		if known = known && ok && have.hasNames(p.image()); known {
+		have, ok := ix.find(p.ID)
+		if known = known && ok && have.hasNames(imageOf(p, pinned)); known {
 			out[i] = *have
 		}
 	}
@@ -160,7 +162,7 @@ func (c *catalog) name(plans []*plan, layers *layers) ([]Image, error) {
 	err = c.update(func(ix *index) error {
 		at := make([]*Image, len(plans))
 		for i, p := range plans {
-			at[i] = ix.put(p.image())
+			at[i] = ix.put(imageOf(p, pinned))
 		}
 		for i, img := range at { // after all names are added
 			out[i] = *img
@@ -168,6 +170,28 @@ func (c *catalog) name(plans []*plan, layers *layers) ([]Image, error) {
 		return nil
 	})
 	return out, err
+}
+
+// imageOf returns the image of a plan whose layers are on disk.
+func imageOf(p *manifest.Plan, pinned bool) *Image {
+	return &Image{
+		ID:          p.ID,
+		RepoTags:    p.Tags,
+		RepoDigests: p.Digests,
+		Size:        p.Size,
+		Created:     p.Config.Created,
+		Config:      p.Config.Kept(),
+		Layers:      p.Layers,
+		Pinned:      pinned,
+	}
+}
+
+// named reports whether n is one of the image's names.
+func (i *Image) named(n manifest.Name) bool {
+	if n.Digest != "" {
+		return slices.Contains(i.RepoDigests, n.String())
+	}
+	return slices.Contains(i.RepoTags, n.String())
 }
 
 // hasNames reports whether i has all that o would add to it.
@@ -221,24 +245,14 @@ func (ix *index) put(img *Image) *Image {
 		ix.Images = append(ix.Images, at)
 	}
 	at.Pinned = at.Pinned && img.Pinned // what a registry has can be pulled again
-	at.RepoTags = union(at.RepoTags, img.RepoTags)
-	at.RepoDigests = union(at.RepoDigests, img.RepoDigests)
+	at.RepoTags = manifest.Union(at.RepoTags, img.RepoTags)
+	at.RepoDigests = manifest.Union(at.RepoDigests, img.RepoDigests)
 	return at
-}
-
-func union(a, b []string) []string {
-	for _, x := range b {
-		if !slices.Contains(a, x) {
-			a = append(a, x)
-		}
-	}
-	slices.Sort(a)
-	return a
 }
 
 // find looks up ref as id, name and id prefix, in this order.
 func (ix *index) find(ref string) (*Image, bool) {
-	if isDigest(ref) {
+	if manifest.IsDigest(ref) {
 		for _, img := range ix.Images {
 			if img.ID == ref {
 				return img, true
@@ -246,9 +260,9 @@ func (ix *index) find(ref string) (*Image, bool) {
 		}
 		return nil, false
 	}
-	if n, err := parseName(ref); err == nil {
+	if n, err := manifest.ParseName(ref); err == nil {
 		for _, img := range ix.Images {
-			if n.in(img) {
+			if img.named(n) {
 				return img, true
 			}
 		}
@@ -260,10 +274,10 @@ func (ix *index) findPrefix(ref string) (*Image, bool) {
 	if !looksLikeID(ref) {
 		return nil, false
 	}
-	p := hexOf(ref)
+	p := manifest.HexOf(ref)
 	var found *Image
 	for _, img := range ix.Images {
-		if strings.HasPrefix(hexOf(img.ID), p) {
+		if strings.HasPrefix(manifest.HexOf(img.ID), p) {
 			if found != nil {
 				return nil, false
 			}
@@ -279,13 +293,13 @@ func (ix *index) remove(ref string) bool {
 	if !ok {
 		return false
 	}
-	if n, err := parseName(ref); err == nil && !isDigest(ref) && n.in(img) {
-		drop := func(name string) bool { return name == n.tagged() || name == n.digested() }
+	if n, err := manifest.ParseName(ref); err == nil && !manifest.IsDigest(ref) && img.named(n) {
+		drop := func(name string) bool { return name == n.String() }
 		img.RepoTags = slices.DeleteFunc(img.RepoTags, drop)
-		if n.digest != "" || len(img.RepoTags) == 0 {
+		if n.Digest != "" || len(img.RepoTags) == 0 {
 			// The digests of a repository are removed with its last tag.
 			img.RepoDigests = slices.DeleteFunc(img.RepoDigests, func(d string) bool {
-				return drop(d) || n.digest == "" && strings.HasPrefix(d, n.repo+"@")
+				return drop(d) || n.Digest == "" && strings.HasPrefix(d, n.Repo+"@")
 			})
 		}
 		if len(img.RepoTags)+len(img.RepoDigests) > 0 {

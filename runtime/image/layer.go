@@ -18,6 +18,7 @@ import (
 	"keelson/lib/inroot"
 	"keelson/lib/keylock"
 	"keelson/lib/shares"
+	"keelson/runtime/image/manifest"
 )
 
 // layers are the unpacked layers on disk, and those that are being made.
@@ -32,36 +33,36 @@ type layers struct {
 }
 
 // at reads the layer.json of a layer; ok is false when the layer is not on disk.
-func (l *layers) at(chainID string) (layer Layer, ok bool, err error) {
+func (l *layers) at(chainID string) (layer manifest.Layer, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(l.paths.layerPath(chainID), "layer.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Layer{}, false, nil
+		return manifest.Layer{}, false, nil
 	}
 	if err != nil {
-		return Layer{}, false, fmt.Errorf("read layer: %w", err)
+		return manifest.Layer{}, false, fmt.Errorf("read layer: %w", err)
 	}
 	if err := json.Unmarshal(b, &layer); err != nil || layer.ChainID != chainID {
-		return Layer{}, false, fmt.Errorf("read layer %s: damaged layer.json", chainID)
+		return manifest.Layer{}, false, fmt.Errorf("read layer %s: damaged layer.json", chainID)
 	}
 	// A layer that was not synced is valid only in the boot in which it was written.
 	return layer, layer.Boot == "" || layer.Boot == bootID(), nil
 }
 
 // find is at, and moves a layer to the trash that was not synced, in an earlier boot.
-func (l *layers) find(chainID string) (layer Layer, ok bool, err error) {
+func (l *layers) find(chainID string) (layer manifest.Layer, ok bool, err error) {
 	if layer, ok, err = l.at(chainID); ok || err != nil {
 		return layer, ok, err
 	}
 	if _, err := os.Lstat(l.paths.layerPath(chainID)); err != nil {
-		return Layer{}, false, nil //nolint:nilerr // it is not there
+		return manifest.Layer{}, false, nil //nolint:nilerr // it is not there
 	}
 	if layer, ok, err = l.at(chainID); ok || err != nil {
 		return layer, ok, err // another tenant's pull has committed it since
 	}
 	if err := l.paths.discard(l.paths.layerPath(chainID)); err != nil {
-		return Layer{}, false, fmt.Errorf("replace layer: %w", err)
+		return manifest.Layer{}, false, fmt.Errorf("replace layer: %w", err)
 	}
-	return Layer{}, false, nil
+	return manifest.Layer{}, false, nil
 }
 
 // bootID identifies the current boot of the machine.
@@ -88,11 +89,11 @@ type readVerifier interface {
 // tenant for the same layer unpack it once. Tenants do not wait for each other: an image may name any layer as its own
 // and send it slowly.
 func (w *work) addLayer(
-	ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source,
-) (Layer, error) {
+	ctx context.Context, want manifest.Layer, below []string, ready <-chan struct{}, src source,
+) (manifest.Layer, error) {
 	unlock, err := w.layers.turns.LockContext(ctx, fmt.Sprintf("%q %s", w.tenant, want.ChainID))
 	if err != nil {
-		return Layer{}, err
+		return manifest.Layer{}, err
 	}
 	defer unlock()
 	if l, ok, err := w.layers.find(want.ChainID); ok || err != nil {
@@ -100,15 +101,16 @@ func (w *work) addLayer(
 	}
 	tmp, err := os.MkdirTemp(w.dir.Name(), "layer-")
 	if err != nil {
-		return Layer{}, fmt.Errorf("unpack layer: %w", err)
+		return manifest.Layer{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	defer func() { _ = removeTree(filepath.Split(tmp)) }()
 	got, err := w.layers.unpackSource(ctx, w.tenant, filepath.Join(tmp, "fs"), src)
 	if err != nil {
-		return Layer{}, err
+		return manifest.Layer{}, err
 	}
 	if got.diffID != want.DiffID {
-		return Layer{}, fmt.Errorf("%w: layer unpacks to %s, the image says %s", ErrInvalid, got.diffID, want.DiffID)
+		return manifest.Layer{}, fmt.Errorf("%w: layer unpacks to %s, the image says %s", manifest.ErrInvalid,
+			got.diffID, want.DiffID)
 	}
 	want.Disk = got.disk
 	want.Inodes = got.inodes
@@ -116,11 +118,11 @@ func (w *work) addLayer(
 		select {
 		case <-ready:
 		case <-ctx.Done():
-			return Layer{}, context.Cause(ctx)
+			return manifest.Layer{}, context.Cause(ctx)
 		}
 	}
 	if err := w.layers.inherit(filepath.Join(tmp, "fs"), got.tree, below); err != nil {
-		return Layer{}, fmt.Errorf("unpack layer %s: %w", want.DiffID, err)
+		return manifest.Layer{}, fmt.Errorf("unpack layer %s: %w", want.DiffID, err)
 	}
 	return want, w.layers.commit(tmp, want)
 }
@@ -154,7 +156,7 @@ func (l *layers) unpackSource(ctx context.Context, tenant, root string, src sour
 
 // commit renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot
 // set.
-func (l *layers) commit(tmp string, layer Layer) error {
+func (l *layers) commit(tmp string, layer manifest.Layer) error {
 	b, err := json.Marshal(layer)
 	if err != nil {
 		return fmt.Errorf("encode layer: %w", err)

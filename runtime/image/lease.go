@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/manifest"
 )
 
 // leases are what snapshots use: one file with the layers of each, so that collection keeps them.
@@ -20,7 +22,7 @@ type leases struct {
 }
 
 // hold begins a lease. A second one of the id replaces the first.
-func (l *leases) hold(id string, layers []Layer) error {
+func (l *leases) hold(id string, layers []manifest.Layer) error {
 	if err := checkLeaseID(id); err != nil {
 		return err
 	}
@@ -32,7 +34,7 @@ func (l *leases) hold(id string, layers []Layer) error {
 	var buf bytes.Buffer
 	for _, layer := range layers {
 		if _, err := os.Lstat(l.paths.LayerDir(layer.ChainID)); err != nil {
-			return fmt.Errorf("hold layer %s: %w", layer.ChainID, ErrNotFound)
+			return fmt.Errorf("hold layer %s: %w", layer.ChainID, manifest.ErrNotFound)
 		}
 		buf.WriteString(layer.ChainID)
 		buf.WriteByte('\n')

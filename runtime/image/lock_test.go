@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/imagetest"
 )
 
 const lockEnv = "KEELSON_TEST_IMAGE_LOCK"
@@ -81,8 +83,8 @@ func TestStoppedStrangerHoldsALock(t *testing.T) {
 // TestStoppedHelperHoldsALock: a helper that is stopped with a lock is killed: containers start, and pulls of
 // others go on.
 func TestStoppedHelperHoldsALock(t *testing.T) {
-	host := newRegistry(t)
-	push(t, host+"/app:1", newImage(t, layerTar(t, file("a", "1"))))
+	host := imagetest.NewRegistry(t)
+	imagetest.Push(t, host+"/app:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 	for _, name := range []string{"busy.lock", "index.lock"} {
 		t.Setenv(helperEnv, "1")
 		store := newStore(t, impatient, func(c *Config) { c.Helper = []string{"/proc/self/exe"} })

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"keelson/runtime/image/manifest"
 )
 
 // endpoint is a registry or mirror from which an image can be pulled.
@@ -49,16 +51,16 @@ type registries struct {
 }
 
 // endpoints returns the endpoints for n in order: the mirror, then the registry.
-func (r *registries) endpoints(n imageName) ([]endpoint, error) {
+func (r *registries) endpoints(n manifest.Name) ([]endpoint, error) {
 	var out []endpoint
-	if raw, ok := r.mirrors[n.host]; ok {
+	if raw, ok := r.mirrors[n.Host]; ok {
 		m, err := parseMirror(raw)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, m)
 	}
-	return append(out, endpoint{host: n.host, plain: isLoopback(n.host) || r.plainMirror(n.host)}), nil
+	return append(out, endpoint{host: n.Host, plain: isLoopback(n.Host) || r.plainMirror(n.Host)}), nil
 }
 
 // plainMirror reports whether host is a mirror that does without TLS. An image may also name it directly.
@@ -80,19 +82,19 @@ func (e endpoint) scheme() string {
 }
 
 // reference returns n as a reference at this endpoint.
-func (e endpoint) reference(n imageName) (name.Reference, error) {
-	repo := e.host + "/" + n.path
+func (e endpoint) reference(n manifest.Name) (name.Reference, error) {
+	repo := e.host + "/" + n.Path
 	if e.prefix != "" {
-		repo = e.host + "/" + e.prefix + "/" + n.path
+		repo = e.host + "/" + e.prefix + "/" + n.Path
 	}
 	var opts []name.Option
 	if e.plain {
 		opts = append(opts, name.Insecure)
 	}
-	if n.digest != "" {
-		return name.NewDigest(repo+"@"+n.digest, opts...)
+	if n.Digest != "" {
+		return name.NewDigest(repo+"@"+n.Digest, opts...)
 	}
-	return name.NewTag(repo+":"+n.tag, opts...)
+	return name.NewTag(repo+":"+n.Tag, opts...)
 }
 
 // isLoopback reports whether host is localhost or a loopback address, with or without a port.

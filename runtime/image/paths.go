@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"keelson/runtime/image/manifest"
 )
 
 // paths is where things are in a store's directory (see the package comment).
@@ -37,7 +39,7 @@ func (p paths) LayersDir() string { return p.path("layers") }
 // LayerDir returns the directory of an unpacked layer.
 func (p paths) LayerDir(chainID string) string { return filepath.Join(p.layerPath(chainID), "fs") }
 
-func (p paths) layerPath(chainID string) string { return p.path("layers", hexOf(chainID)) }
+func (p paths) layerPath(chainID string) string { return p.path("layers", manifest.HexOf(chainID)) }
 
 // discard moves a file or directory to the trash, which another process may be emptying.
 func (p paths) discard(file string) error { return os.Rename(file, p.path("trash", rand.Text())) }

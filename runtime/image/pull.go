@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"keelson/runtime/image/manifest"
 )
 
 // Request asks for one image.
@@ -25,14 +27,14 @@ type Request struct {
 // is never fetched. Errors wrap ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where these
 // apply. They never repeat what a registry's answer says.
 func (s *Store) Pull(ctx context.Context, request Request) (Image, error) {
-	imageName, err := parseName(request.Ref)
+	imageName, err := manifest.ParseName(request.Ref)
 	if err != nil {
 		return Image{}, err
 	}
 	if s.builtin.source.local(imageName) {
 		if !s.builtin.source.named(request.Ref) {
 			return Image{}, fmt.Errorf("pull %s: manifest unknown: %w: keelson has %s built in",
-				imageName, ErrNotFound, strings.Join(s.builtin.source.Tags, ", "))
+				imageName, manifest.ErrNotFound, strings.Join(s.builtin.source.Tags, ", "))
 		}
 		img, err := s.builtin.describe()
 		if err != nil {
@@ -65,7 +67,7 @@ func (s *Store) Pull(ctx context.Context, request Request) (Image, error) {
 }
 
 // pullByHelper has a helper process pull an image.
-func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *meter) (Image, error) {
+func (s *Store) pullByHelper(ctx context.Context, n manifest.Name, r Request, m *meter) (Image, error) {
 	leave, err := s.layers.downloads.Enter(ctx, r.Tenant)
 	if err != nil {
 		return Image{}, err
@@ -85,7 +87,7 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 	}
 	img, ok := s.Get(id)
 	if !ok {
-		return Image{}, fmt.Errorf("pull %s: %w: it was removed right after the pull", n, ErrNotFound)
+		return Image{}, fmt.Errorf("pull %s: %w: it was removed right after the pull", n, manifest.ErrNotFound)
 	}
 	return img, nil
 }
@@ -102,7 +104,7 @@ func (s *Store) Close() {
 
 // pullHere pulls an image in this process. It tries the endpoints in order. The error of a mirror is returned only
 // together with that of the registry.
-func (s *Store) pullHere(ctx context.Context, n imageName, request Request, m *meter) (Image, error) {
+func (s *Store) pullHere(ctx context.Context, n manifest.Name, request Request, m *meter) (Image, error) {
 	ends, err := s.registries.endpoints(n)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull %s: %w", n, err)
@@ -129,7 +131,7 @@ func (s *Store) pullHere(ctx context.Context, n imageName, request Request, m *m
 	return Image{}, fmt.Errorf("pull %s: no registry to ask", n)
 }
 
-func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, request Request, m *meter) (Image, error) {
+func (s *Store) pullFrom(ctx context.Context, e endpoint, n manifest.Name, request Request, m *meter) (Image, error) {
 	steps, repo, err := s.registries.find(ctx, e, n, request)
 	if err != nil {
 		return Image{}, err
@@ -139,13 +141,13 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, request R
 		return Image{}, err
 	}
 	defer work.end()
-	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l manifest.Layer) (readVerifier, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {
 		return Image{}, err
 	}
-	imgs, err := s.catalog.name([]*plan{steps}, s.layers)
+	imgs, err := s.catalog.name([]*manifest.Plan{steps}, false, s.layers)
 	if err != nil {
 		return Image{}, err
 	}

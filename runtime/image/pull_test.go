@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -25,7 +24,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -34,20 +32,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"keelson/lib/waittest"
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
-// front is a registry behind a handler that may interfere.
-func front(t testing.TB, interfere func(w http.ResponseWriter, r *http.Request, next http.Handler)) (host string) {
-	t.Helper()
-	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { interfere(w, r, reg) }))
-	t.Cleanup(srv.Close)
-	return strings.TrimPrefix(srv.URL, "http://")
-}
-
 func TestErrorsSayWhatIsWrong(t *testing.T) {
-	host := newRegistry(t)
-	push(t, host+"/app:v1", newImage(t, layerTar(t, file("a", "1"))))
+	host := imagetest.NewRegistry(t)
+	imagetest.Push(t, host+"/app:v1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	store := newStore(t)
@@ -56,12 +47,12 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		is   error
 		text string
 	}{
-		{host + "/app:v2", ErrNotFound, "manifest unknown"},
-		{host + "/none:v1", ErrNotFound, "not known to registry"},
-		{host + "/app@sha256:" + strings.Repeat("0", 64), ErrNotFound, "manifest unknown"},
-		{strings.TrimPrefix(gone.URL, "http://") + "/app:v1", ErrUnavailable, "connection refused"},
-		{"UPPER/case", ErrReference, "invalid reference format"},
-		{"", ErrReference, "invalid reference format"},
+		{host + "/app:v2", manifest.ErrNotFound, "manifest unknown"},
+		{host + "/none:v1", manifest.ErrNotFound, "not known to registry"},
+		{host + "/app@sha256:" + strings.Repeat("0", 64), manifest.ErrNotFound, "manifest unknown"},
+		{strings.TrimPrefix(gone.URL, "http://") + "/app:v1", manifest.ErrUnavailable, "connection refused"},
+		{"UPPER/case", manifest.ErrReference, "invalid reference format"},
+		{"", manifest.ErrReference, "invalid reference format"},
 	} {
 		_, err := store.Pull(t.Context(), Request{Ref: c.ref})
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
@@ -74,12 +65,12 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 }
 
 func TestMirror(t *testing.T) {
-	mirror := newRegistry(t)
-	origin := newRegistry(t)
-	img := newImage(t, layerTar(t, file("a", "mirror")))
-	only := newImage(t, layerTar(t, file("a", "origin")))
-	push(t, mirror+"/hub/library/nginx:1", img)
-	push(t, origin+"/team/app:1", only)
+	mirror := imagetest.NewRegistry(t)
+	origin := imagetest.NewRegistry(t)
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "mirror")))
+	only := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "origin")))
+	imagetest.Push(t, mirror+"/hub/library/nginx:1", img)
+	imagetest.Push(t, origin+"/team/app:1", only)
 	store := newStore(t, func(c *Config) {
 		c.Mirrors = map[string]string{"docker.io": "http://" + mirror + "/hub", origin: "http://" + mirror}
 	})
@@ -87,14 +78,14 @@ func TestMirror(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"docker.io/library/nginx:1"}; got.ID != idOf(t, img) || !slices.Equal(got.RepoTags, want) {
+	if want := []string{"docker.io/library/nginx:1"}; got.ID != imagetest.IDOf(t, img) || !slices.Equal(got.RepoTags, want) {
 		t.Errorf("through the mirror: got %s %q", got.ID, got.RepoTags)
 	}
-	if got, err = store.Pull(t.Context(), Request{Ref: origin + "/team/app:1"}); err != nil || got.ID != idOf(t, only) {
+	if got, err = store.Pull(t.Context(), Request{Ref: origin + "/team/app:1"}); err != nil || got.ID != imagetest.IDOf(t, only) {
 		t.Errorf("mirror without the image: got %s, %v", got.ID, err)
 	}
 	_, err = store.Pull(t.Context(), Request{Ref: origin + "/team/none:1"})
-	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "(mirror "+mirror) {
+	if !errors.Is(err, manifest.ErrNotFound) || !strings.Contains(err.Error(), "(mirror "+mirror) {
 		t.Errorf("in neither: got %v", err)
 	}
 	if _, err := Open(Config{Dir: t.TempDir(), Mirrors: map[string]string{"docker.io": "mirror.local"}}); err == nil {
@@ -104,7 +95,7 @@ func TestMirror(t *testing.T) {
 
 func TestPullSecrets(t *testing.T) {
 	var seen atomic.Value
-	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		user, pass, _ := r.BasicAuth()
 		bearer := r.Header.Get("Authorization") == "Bearer tok"
 		if r.Method == http.MethodGet || r.URL.Path == "/v2/" {
@@ -124,7 +115,7 @@ func TestPullSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	img := newImage(t, layerTar(t, file("a", "1")))
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
 	login, err := (&Auth{Username: "me", Password: "secret"}).authenticator(host)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +137,7 @@ func TestPullSecrets(t *testing.T) {
 		{"for another server", &Auth{Username: "me", Password: "secret", ServerAddress: "other.io"}, false},
 	} {
 		_, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:1", Auth: c.auth})
-		if c.ok && err != nil || !c.ok && !errors.Is(err, ErrUnauthorized) {
+		if c.ok && err != nil || !c.ok && !errors.Is(err, manifest.ErrUnauthorized) {
 			t.Errorf("%s: got %v", c.name, err)
 		}
 	}
@@ -191,9 +182,9 @@ func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
 }
 
 func TestPlatform(t *testing.T) {
-	host := newRegistry(t)
-	mine := newImage(t, layerTar(t, file("a", "mine")))
-	other := newImage(t, layerTar(t, file("a", "other")))
+	host := imagetest.NewRegistry(t)
+	mine := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "mine")))
+	other := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "other")))
 	wrong := "arm64"
 	if runtime.GOARCH == wrong {
 		wrong = "amd64"
@@ -224,18 +215,18 @@ func TestPlatform(t *testing.T) {
 	}
 	store := newStore(t)
 	got, err := store.Pull(t.Context(), Request{Ref: host + "/multi:both"})
-	if err != nil || got.ID != idOf(t, mine) {
-		t.Errorf("index: got %s, %v, want %s", got.ID, err, idOf(t, mine))
+	if err != nil || got.ID != imagetest.IDOf(t, mine) {
+		t.Errorf("index: got %s, %v, want %s", got.ID, err, imagetest.IDOf(t, mine))
 	}
 	if d, err := both.Digest(); err != nil || !slices.Equal(got.RepoDigests, []string{host + "/multi@" + d.String()}) {
 		t.Errorf("RepoDigests: got %q, want the index's digest %s", got.RepoDigests, d)
 	}
 	if got, err := store.Pull(t.Context(), Request{Ref: host + "/multi:nested"}); err != nil ||
-		got.ID != idOf(t, mine) {
+		got.ID != imagetest.IDOf(t, mine) {
 		t.Errorf("index in an index: got %s, %v", got.ID, err)
 	}
 	_, err = store.Pull(t.Context(), Request{Ref: host + "/multi:none"})
-	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no image for platform linux/"+runtime.GOARCH) {
+	if !errors.Is(err, manifest.ErrNotFound) || !strings.Contains(err.Error(), "no image for platform linux/"+runtime.GOARCH) {
 		t.Errorf("other platform: got %v", err)
 	}
 	alien, err := mutate.ConfigFile(other, &v1.ConfigFile{
@@ -246,8 +237,8 @@ func TestPlatform(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	push(t, host+"/alien:1", alien)
-	if _, err := store.Pull(t.Context(), Request{Ref: host + "/alien:1"}); !errors.Is(err, ErrInvalid) ||
+	imagetest.Push(t, host+"/alien:1", alien)
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/alien:1"}); !errors.Is(err, manifest.ErrInvalid) ||
 		!strings.Contains(err.Error(), "windows/") {
 		t.Errorf("alien image: got %v", err)
 	}
@@ -261,14 +252,14 @@ func bigLayer(t testing.TB, n int) []byte {
 		x = x*1664525 + 1013904223
 		b[i] = byte(x >> 24)
 	}
-	return layerTar(t, file("big", string(b)))
+	return imagetest.LayerTar(t, imagetest.File("big", string(b)))
 }
 
 func TestTransferIsResumed(t *testing.T) {
 	for _, ranges := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ranges=%v", ranges), func(t *testing.T) {
 			var cuts, resumed atomic.Int32
-			host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
 					next.ServeHTTP(w, r)
 					return
@@ -299,10 +290,10 @@ func TestTransferIsResumed(t *testing.T) {
 				}
 				_, _ = w.Write(body)
 			})
-			img := newImage(t, bigLayer(t, 300_000))
-			push(t, host+"/app:1", img)
+			img := imagetest.NewImage(t, bigLayer(t, 300_000))
+			imagetest.Push(t, host+"/app:1", img)
 			got, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:1"})
-			if err != nil || got.ID != idOf(t, img) {
+			if err != nil || got.ID != imagetest.IDOf(t, img) {
 				t.Fatalf("got %s, %v", got.ID, err)
 			}
 			if ranges && resumed.Load() != 2 {
@@ -313,7 +304,7 @@ func TestTransferIsResumed(t *testing.T) {
 }
 
 func TestWrongBytesAreRefused(t *testing.T) {
-	good := newImage(t, bigLayer(t, 100_000))
+	good := imagetest.NewImage(t, bigLayer(t, 100_000))
 	for name, change := range map[string]func([]byte) []byte{
 		"flipped": func(b []byte) []byte {
 			b = bytes.Clone(b)
@@ -324,7 +315,7 @@ func TestWrongBytesAreRefused(t *testing.T) {
 		"empty":  func([]byte) []byte { return make([]byte, 1000) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				rec := httptest.NewRecorder()
 				next.ServeHTTP(rec, r)
 				body := rec.Body.Bytes()
@@ -339,17 +330,17 @@ func TestWrongBytesAreRefused(t *testing.T) {
 				w.WriteHeader(rec.Code)
 				_, _ = w.Write(body)
 			})
-			push(t, host+"/app:1", good)
+			imagetest.Push(t, host+"/app:1", good)
 			s := newStore(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			if _, err := s.Pull(ctx, Request{Ref: host + "/app:1"}); err == nil {
 				t.Error("pulled")
 			}
-			if left := tree(t, s.path("layers")); len(left) > 0 {
+			if left := imagetest.Tree(t, s.path("layers")); len(left) > 0 {
 				t.Errorf("layers: %q", left)
 			}
-			if left := tree(t, s.path("tmp")); len(left) > 0 {
+			if left := imagetest.Tree(t, s.path("tmp")); len(left) > 0 {
 				t.Errorf("tmp: %q", left)
 			}
 		})
@@ -369,16 +360,16 @@ func (s *Store) waiting() (n int) {
 func TestSamePullIsShared(t *testing.T) {
 	var blobs atomic.Int32
 	release := make(chan struct{})
-	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
 			blobs.Add(1)
 			<-release
 		}
 		next.ServeHTTP(w, r)
 	})
-	base := layerTar(t, file("base", "1"))
-	push(t, host+"/a:1", newImage(t, base, layerTar(t, file("a", "1"))))
-	push(t, host+"/b:1", newImage(t, base, layerTar(t, file("b", "1"))))
+	base := imagetest.LayerTar(t, imagetest.File("base", "1"))
+	imagetest.Push(t, host+"/a:1", imagetest.NewImage(t, base, imagetest.LayerTar(t, imagetest.File("a", "1"))))
+	imagetest.Push(t, host+"/b:1", imagetest.NewImage(t, base, imagetest.LayerTar(t, imagetest.File("b", "1"))))
 	store := newStore(t)
 	var wg sync.WaitGroup
 	for _, ref := range []string{"/a:1", "/a:1", "/a:1", "/b:1"} {
@@ -407,7 +398,7 @@ func TestSamePullIsShared(t *testing.T) {
 func TestLastWaiterEndsThePull(t *testing.T) {
 	begun := make(chan struct{}, 1)
 	ended := make(chan struct{}, 1)
-	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host := imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/manifests/") {
 			begun <- struct{}{}
 			<-r.Context().Done()
@@ -432,12 +423,12 @@ func TestLastWaiterEndsThePull(t *testing.T) {
 }
 
 func TestZstdAndPlainLayers(t *testing.T) {
-	host := newRegistry(t)
+	host := imagetest.NewRegistry(t)
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := layerTar(t, file("z", "zstd"))
+	plain := imagetest.LayerTar(t, imagetest.File("z", "zstd"))
 	packed := enc.EncodeAll(plain, nil)
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(packed)),
@@ -450,13 +441,13 @@ func TestZstdAndPlainLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	push(t, host+"/z:1", img)
+	imagetest.Push(t, host+"/z:1", img)
 	s := newStore(t)
 	got, err := s.Pull(t.Context(), Request{Ref: host + "/z:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := tree(t, s.LayerDir(got.Layers[0].ChainID)); !slices.Equal(d, []string{"z=zstd"}) {
+	if d := imagetest.Tree(t, s.LayerDir(got.Layers[0].ChainID)); !slices.Equal(d, []string{"z=zstd"}) {
 		t.Errorf("layer: got %q", d)
 	}
 }
@@ -506,26 +497,26 @@ func TestDistributionRegistry(t *testing.T) {
 		_ = resp.Body.Close()
 		return ""
 	})
-	img := newImage(t, layerTar(t, file("etc/", ""), file("etc/a", "1")), bigLayer(t, 2<<20))
-	push(t, addr+"/team/app:v1", img)
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("etc/", ""), imagetest.File("etc/a", "1")), bigLayer(t, 2<<20))
+	imagetest.Push(t, addr+"/team/app:v1", img)
 	s := newStore(t)
 	got, err := s.Pull(t.Context(), Request{Ref: addr + "/team/app:v1"})
-	if err != nil || got.ID != idOf(t, img) {
-		t.Fatalf("got %s, %v, want %s", got.ID, err, idOf(t, img))
+	if err != nil || got.ID != imagetest.IDOf(t, img) {
+		t.Fatalf("got %s, %v, want %s", got.ID, err, imagetest.IDOf(t, img))
 	}
-	if _, err := s.Pull(t.Context(), Request{Ref: addr + "/team/app:v9"}); !errors.Is(err, ErrNotFound) ||
+	if _, err := s.Pull(t.Context(), Request{Ref: addr + "/team/app:v9"}); !errors.Is(err, manifest.ErrNotFound) ||
 		!strings.Contains(err.Error(), "manifest unknown") {
 		t.Errorf("unknown tag: got %v", err)
 	}
 }
 
 func BenchmarkPull(b *testing.B) {
-	host := newRegistry(b)
-	var entries []entry
+	host := imagetest.NewRegistry(b)
+	var entries []imagetest.Entry
 	for i := range 2000 {
-		entries = append(entries, file(fmt.Sprintf("f%d", i), strings.Repeat("x", 4000)))
+		entries = append(entries, imagetest.File(fmt.Sprintf("f%d", i), strings.Repeat("x", 4000)))
 	}
-	push(b, host+"/app:1", newImage(b, layerTar(b, entries...)))
+	imagetest.Push(b, host+"/app:1", imagetest.NewImage(b, imagetest.LayerTar(b, entries...)))
 	for b.Loop() {
 		if _, err := newStore(b).Pull(b.Context(), Request{Ref: host + "/app:1"}); err != nil {
 			b.Fatal(err)

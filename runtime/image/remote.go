@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"keelson/runtime/image/manifest"
 )
 
 const userAgent = "keelson"
@@ -44,11 +46,11 @@ func (a *Auth) authenticator(host string) (authn.Authenticator, error) {
 	if authConfig.Username == "" && a.Auth != "" {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(a.Auth))
 		if err != nil {
-			return nil, fmt.Errorf("%w: pull secret: auth is not base64", ErrUnauthorized)
+			return nil, fmt.Errorf("%w: pull secret: auth is not base64", manifest.ErrUnauthorized)
 		}
 		user, pass, ok := strings.Cut(string(raw), ":")
 		if !ok {
-			return nil, fmt.Errorf("%w: pull secret: auth is not \"username:password\"", ErrUnauthorized)
+			return nil, fmt.Errorf("%w: pull secret: auth is not \"username:password\"", manifest.ErrUnauthorized)
 		}
 		authConfig.Username = user
 		authConfig.Password = strings.Trim(pass, "\x00")
@@ -84,11 +86,11 @@ type repository struct {
 
 // find reads what an image consists of from one endpoint, and returns the connection that its layers come from.
 func (r *registries) find(
-	ctx context.Context, e endpoint, n imageName, request Request,
-) (*plan, *repository, error) {
+	ctx context.Context, e endpoint, n manifest.Name, request Request,
+) (*manifest.Plan, *repository, error) {
 	ref, err := e.reference(n)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrReference, err)
+		return nil, nil, fmt.Errorf("%w: %w", manifest.ErrReference, err)
 	}
 	auth := request.Auth
 	if e.mirror && auth != nil && auth.ServerAddress == "" {
@@ -110,17 +112,12 @@ func (r *registries) find(
 	if err != nil {
 		return nil, nil, err
 	}
-	digest := digestOf(raw)
-	doc, err := resolve(ctx, repo, raw, mediaType, r.arch)
+	digest := manifest.DigestOf(raw)
+	steps, err := manifest.ReadPlan(ctx, repo, raw, mediaType, r.arch)
 	if err != nil {
 		return nil, nil, err
 	}
-	steps, err := readPlan(ctx, repo, doc, r.arch)
-	if err != nil {
-		return nil, nil, err
-	}
-	steps.tags = nonEmpty(n.tagged())
-	steps.digests = []string{n.repo + "@" + digest}
+	steps.AddName(n, digest)
 	return steps, repo, nil
 }
 
@@ -178,7 +175,7 @@ func (r *repository) document(ctx context.Context, kind, id string) (raw []byte,
 		return nil, "", err
 	}
 	if kind == "manifests" {
-		req.Header.Set("Accept", strings.Join(acceptedTypes, ","))
+		req.Header.Set("Accept", strings.Join(manifest.AcceptedTypes, ","))
 	}
 	resp, err := (&http.Client{Transport: r.rt}).Do(req)
 	if err != nil {
@@ -188,31 +185,32 @@ func (r *repository) document(ctx context.Context, kind, id string) (raw []byte,
 	if err := transport.CheckError(resp, http.StatusOK); err != nil {
 		return nil, "", describeAnswer(host, err)
 	}
-	if resp.ContentLength > maxDocument {
-		return nil, "", fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", ErrInvalid, kind, resp.ContentLength,
-			maxDocument)
+	if resp.ContentLength > manifest.MaxDocument {
+		return nil, "", fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", manifest.ErrInvalid, kind,
+			resp.ContentLength,
+			manifest.MaxDocument)
 	}
-	raw, err = io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	raw, err = io.ReadAll(io.LimitReader(resp.Body, manifest.MaxDocument+1))
 	if err != nil {
 		return nil, "", describeAnswer(host, err)
 	}
-	if len(raw) > maxDocument {
-		return nil, "", fmt.Errorf("%w: %s of more than %d bytes", ErrInvalid, kind, maxDocument)
+	if len(raw) > manifest.MaxDocument {
+		return nil, "", fmt.Errorf("%w: %s of more than %d bytes", manifest.ErrInvalid, kind, manifest.MaxDocument)
 	}
-	if got := digestOf(raw); isDigest(id) && got != id {
-		return nil, "", fmt.Errorf("%w: %s has digest %s", ErrInvalid, id, got)
+	if got := manifest.DigestOf(raw); manifest.IsDigest(id) && got != id {
+		return nil, "", fmt.Errorf("%w: %s has digest %s", manifest.ErrInvalid, id, got)
 	}
 	r.warnings.read(resp.Header)
 	mediaType, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
 	return raw, strings.TrimSpace(mediaType), nil
 }
 
-func (r *repository) manifest(ctx context.Context, digest string) ([]byte, error) {
+func (r *repository) Manifest(ctx context.Context, digest string) ([]byte, error) {
 	raw, _, err := r.document(ctx, "manifests", digest)
 	return raw, err
 }
 
-func (r *repository) config(ctx context.Context, digest string) ([]byte, error) {
+func (r *repository) Config(ctx context.Context, digest string) ([]byte, error) {
 	raw, _, err := r.document(ctx, "blobs", digest)
 	return raw, err
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -24,83 +23,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
-
-// Media types of the specification, and docker's of the same things.
-const (
-	typeIndex          = "application/vnd.oci.image.index.v1+json"
-	typeManifest       = "application/vnd.oci.image.manifest.v1+json"
-	typeConfig         = "application/vnd.oci.image.config.v1+json"
-	typeLayer          = "application/vnd.oci.image.layer.v1.tar"
-	typeRestricted     = "application/vnd.oci.image.layer.nondistributable.v1.tar"
-	typeDockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
-	typeDockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
-)
-
-// TestManifestFields has the rules of manifests and indexes that one document shows.
-func TestManifestFields(t *testing.T) {
-	config := `"config":{"mediaType":"` + typeConfig + `","digest":"` + anyDigest + `","size":2}`
-	for _, c := range []struct {
-		name, mediaType, raw string
-		want                 kindOf // kindOther: refused
-	}{
-		{"plain", typeManifest, `{"schemaVersion":2,` + config + `,"layers":[]}`, kindManifest},
-		{"no layers", typeManifest, `{"schemaVersion":2,` + config + `}`, kindManifest},
-		{"no schema version", typeManifest, `{` + config + `}`, kindManifest},
-		{"schema version 1", typeManifest, `{"schemaVersion":1,` + config + `}`, kindOther},
-		{"schema version 3", typeManifest, `{"schemaVersion":3,` + config + `}`, kindOther},
-		{"no config", typeManifest, `{"schemaVersion":2,"layers":[]}`, kindOther},
-		{"docker's type inside", typeManifest, `{"mediaType":"` + typeDockerManifest + `",` + config + `}`, kindManifest},
-		{"says index", typeManifest, `{"mediaType":"` + typeIndex + `",` + config + `}`, kindOther},
-		{"says manifest", typeIndex, `{"mediaType":"` + typeManifest + `","manifests":[]}`, kindOther},
-		{"unknown type, says index", "text/plain", `{"mediaType":"` + typeDockerIndex + `"}`, kindIndex},
-		{"unknown types", "text/plain", `{"mediaType":"a/b","manifests":[]}`, kindIndex},
-		{"both at once", typeManifest, `{` + config + `,"manifests":[{"digest":"` + anyDigest + `"}]}`, kindOther},
-		{"both, as index", typeIndex, `{"layers":[{}],"manifests":[{"digest":"` + anyDigest + `"}]}`, kindOther},
-		{"empty index", typeIndex, `{"schemaVersion":2,"manifests":[]}`, kindIndex},
-		{
-			"unknown fields and annotations", typeManifest, `{"schemaVersion":2,"x":[1],"artifactType":"a/b","subject":` +
-				`{"mediaType":"a/b","digest":"blake3:0","size":1},"annotations":{"com.example.a":""},` + config + `}`,
-			kindManifest,
-		},
-		{"data in a descriptor", typeManifest, `{"layers":[{"data":"e30=","urls":["http://x"]}],` + config + `}`, kindManifest},
-	} {
-		doc, err := parseDocument([]byte(c.raw), c.mediaType)
-		if c.want == kindOther {
-			if !errors.Is(err, ErrInvalid) {
-				t.Errorf("%s: got %v, want it refused", c.name, err)
-			}
-			continue
-		}
-		if err != nil || doc.kind != c.want {
-			t.Errorf("%s: got %+v, %v, want kind %d", c.name, doc, err, c.want)
-		}
-	}
-}
-
-// TestConfigFields has the rules of an image's config.
-func TestConfigFields(t *testing.T) {
-	for _, c := range []struct {
-		raw string
-		ok  bool
-	}{
-		{`{"rootfs":{"type":"layers","diff_ids":["` + anyDigest + `"]}}`, true},
-		{`{"rootfs":{"diff_ids":[]}}`, true},
-		{`{"rootfs":{"type":"squashfs","diff_ids":[]}}`, false},
-		{`{"rootfs":{"type":"layers","diff_ids":["` + strings.ToUpper(anyDigest) + `"]}}`, false},
-		{`{"rootfs":{"type":"layers","diff_ids":["md5:0"]}}`, false},
-		{`{"os":"linux","architecture":"amd64","variant":"v1"}`, true},
-		{`{"os":"linux","architecture":"amd64","variant":"v9"}`, false},
-		{`{"os":"linux","architecture":"riscv64"}`, false},
-		{`{"os":"windows","architecture":"amd64","os.version":"10","os.features":["win32k"]}`, false},
-		{`{"author":"a","x":{"y":1},"config":{"Memory":1,"Healthcheck":{},"Labels":{"a":""},"ExposedPorts":{"1/tcp":{}}}}`, true},
-		{`{"history":[{"empty_layer":true}],"created":"2015-10-31T22:22:56.015925234Z"}`, true},
-	} {
-		if _, err := parseConfig([]byte(c.raw), "amd64"); (err == nil) != c.ok {
-			t.Errorf("%s: got %v, want it accepted: %v", c.raw, err, c.ok)
-		}
-	}
-}
 
 // blobs is a registry of documents that no library writes. Its keys are digests and tags.
 type blobs map[string]blob
@@ -112,7 +38,7 @@ type blob struct {
 
 // add adds a blob and returns its descriptor, changed by more.
 func (b blobs) add(mediaType string, raw []byte, more ...func(map[string]any)) map[string]any {
-	digest := digestOf(raw)
+	digest := manifest.DigestOf(raw)
 	b[digest] = blob{mediaType, raw}
 	out := map[string]any{"mediaType": mediaType, "digest": digest, "size": len(raw)}
 	for _, change := range more {
@@ -131,22 +57,22 @@ func (b blobs) addJSON(mediaType string, doc any, more ...func(map[string]any)) 
 
 // image adds an image with one layer and returns the descriptor of its manifest.
 func (b blobs) image(layerType string, plain, packed []byte, more ...func(config map[string]any)) map[string]any {
-	config := b.addJSON(typeConfig, map[string]any{
+	config := b.addJSON(imagetest.TypeConfig, map[string]any{
 		"os":           "linux",
 		"architecture": runtime.GOARCH,
 		"config":       map[string]any{"Cmd": []string{"/x"}},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digestOf(plain)}},
+		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{manifest.DigestOf(plain)}},
 	}, more...)
-	return b.addJSON(typeManifest, map[string]any{
+	return b.addJSON(imagetest.TypeManifest, map[string]any{
 		"schemaVersion": 2,
-		"mediaType":     typeManifest,
+		"mediaType":     imagetest.TypeManifest,
 		"config":        config,
 		"layers":        []any{b.add(layerType, packed)},
 	})
 }
 
 func (b blobs) index(entries ...map[string]any) map[string]any {
-	return b.addJSON(typeIndex, map[string]any{"schemaVersion": 2, "manifests": entries})
+	return b.addJSON(imagetest.TypeIndex, map[string]any{"schemaVersion": 2, "manifests": entries})
 }
 
 // tag names a manifest by its descriptor.
@@ -180,7 +106,7 @@ func as(key string, value any) func(map[string]any) {
 
 // TestMediaTypes pulls images whose descriptors say all kinds of things.
 func TestMediaTypes(t *testing.T) {
-	plain := layerTar(t, file("a", "1"))
+	plain := imagetest.LayerTar(t, imagetest.File("a", "1"))
 	other := func(d map[string]any) {
 		d["platform"] = map[string]any{"os": "linux", "architecture": "s390x"}
 	}
@@ -190,30 +116,30 @@ func TestMediaTypes(t *testing.T) {
 		reg.tag(name, d)
 		want[name] = err
 	}
-	put("tar", reg.image(typeLayer, plain, plain), nil)
-	put("gzip", reg.image(typeLayer+"+gzip", plain, gz(plain)), nil)
-	put("zstd", reg.image(typeLayer+"+zstd", plain, zs(plain)), nil)
-	put("restricted", reg.image(typeRestricted, plain, plain), nil)
-	put("restricted-gzip", reg.image(typeRestricted+"+gzip", plain, gz(plain)), nil)
+	put("tar", reg.image(imagetest.TypeLayer, plain, plain), nil)
+	put("gzip", reg.image(imagetest.TypeLayer+"+gzip", plain, gz(plain)), nil)
+	put("zstd", reg.image(imagetest.TypeLayer+"+zstd", plain, zs(plain)), nil)
+	put("restricted", reg.image(imagetest.TypeRestricted, plain, plain), nil)
+	put("restricted-gzip", reg.image(imagetest.TypeRestricted+"+gzip", plain, gz(plain)), nil)
 	put("docker", reg.image("application/vnd.docker.image.rootfs.diff.tar.gzip", plain, gz(plain)), nil)
 	put("unknown-layer", reg.image("application/vnd.example.layer", plain, gz(plain)), nil)
-	put("wrong-layer", reg.image(typeLayer+"+gzip", plain, zs(plain)), nil)
-	put("docker-config", reg.image(typeLayer, plain, plain,
+	put("wrong-layer", reg.image(imagetest.TypeLayer+"+gzip", plain, zs(plain)), nil)
+	put("docker-config", reg.image(imagetest.TypeLayer, plain, plain,
 		as("mediaType", "application/vnd.docker.container.image.v1+json")), nil)
-	put("artifact", reg.image(typeLayer, plain, plain, as("mediaType", "application/vnd.oci.empty.v1+json")), errArtifact)
-	put("unknown-config", reg.image(typeLayer, plain, plain, as("mediaType", "application/vnd.example+json")), errArtifact)
-	put("config-size", reg.image(typeLayer, plain, plain, as("size", 1)), ErrInvalid)
-	put("negative-size", reg.image(typeLayer, plain, plain, as("size", -1)), ErrInvalid)
-	put("sha512", reg.image(typeLayer, plain, plain, as("digest", "sha512:"+strings.Repeat("0", 128))), ErrInvalid)
-	put("upper-case", reg.image(typeLayer, plain, plain, as("digest", "sha256:"+strings.Repeat("A", 64))), ErrInvalid)
-	image := reg.image(typeLayer, plain, plain)
-	put("empty-index", reg.index(), ErrNotFound)
+	put("artifact", reg.image(imagetest.TypeLayer, plain, plain, as("mediaType", "application/vnd.oci.empty.v1+json")), manifest.ErrArtifact)
+	put("unknown-config", reg.image(imagetest.TypeLayer, plain, plain, as("mediaType", "application/vnd.example+json")), manifest.ErrArtifact)
+	put("config-size", reg.image(imagetest.TypeLayer, plain, plain, as("size", 1)), manifest.ErrInvalid)
+	put("negative-size", reg.image(imagetest.TypeLayer, plain, plain, as("size", -1)), manifest.ErrInvalid)
+	put("sha512", reg.image(imagetest.TypeLayer, plain, plain, as("digest", "sha512:"+strings.Repeat("0", 128))), manifest.ErrInvalid)
+	put("upper-case", reg.image(imagetest.TypeLayer, plain, plain, as("digest", "sha256:"+strings.Repeat("A", 64))), manifest.ErrInvalid)
+	image := reg.image(imagetest.TypeLayer, plain, plain)
+	put("empty-index", reg.index(), manifest.ErrNotFound)
 	put("unknown-in-index", reg.index(reg.add("application/vnd.example+json", []byte("x")), image), nil)
-	put("unknown-alone", reg.index(reg.add("application/vnd.example+json", []byte("x"))), ErrNotFound)
-	put("digest-in-index", reg.index(reg.addJSON(typeManifest, "x", other, as("digest", "blake3:0")), image), nil)
+	put("unknown-alone", reg.index(reg.add("application/vnd.example+json", []byte("x"))), manifest.ErrNotFound)
+	put("digest-in-index", reg.index(reg.addJSON(imagetest.TypeManifest, "x", other, as("digest", "blake3:0")), image), nil)
 	put("nested", reg.index(reg.index(image)), nil)
-	wrongSize := reg.addJSON(typeManifest, map[string]any{"config": 1}, as("digest", image["digest"]))
-	put("size-in-index", reg.index(wrongSize), ErrInvalid)
+	wrongSize := reg.addJSON(imagetest.TypeManifest, map[string]any{"config": 1}, as("digest", image["digest"]))
+	put("size-in-index", reg.index(wrongSize), manifest.ErrInvalid)
 	host := serve(t, reg)
 	for name, err := range want {
 		img, got := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:" + name})
@@ -230,11 +156,11 @@ func TestFirstOfEqualsIsChosen(t *testing.T) {
 	var first string
 	var entries []map[string]any
 	for _, content := range []string{"1", "2", "3"} {
-		plain := layerTar(t, file("a", content))
-		entry := reg.image(typeLayer, plain, plain)
+		plain := imagetest.LayerTar(t, imagetest.File("a", content))
+		entry := reg.image(imagetest.TypeLayer, plain, plain)
 		on(entry)
 		entries = append(entries, entry)
-		first = digestOf(layerTar(t, file("a", "1")))
+		first = manifest.DigestOf(imagetest.LayerTar(t, imagetest.File("a", "1")))
 	}
 	reg.tag("t", reg.index(entries...))
 	got, err := newStore(t).Pull(t.Context(), Request{Ref: serve(t, reg) + "/app:t"})
@@ -245,12 +171,12 @@ func TestFirstOfEqualsIsChosen(t *testing.T) {
 
 // TestAnswersOfRegistries pulls from registries that answer in unusual ways.
 func TestAnswersOfRegistries(t *testing.T) {
-	plain := layerTar(t, file("a", "1"))
+	plain := imagetest.LayerTar(t, imagetest.File("a", "1"))
 	reg := blobs{}
-	image := reg.image(typeLayer, plain, plain)
+	image := reg.image(imagetest.TypeLayer, plain, plain)
 	reg.tag("t", image)
 	digest := image["digest"].(string)
-	manifest := reg[digest].raw
+	document := reg[digest].raw
 	status := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
@@ -270,12 +196,12 @@ func TestAnswersOfRegistries(t *testing.T) {
 		is            error // nil: pulled
 		text          string
 	}{
-		{"parameters of the type", ":t", "/manifests/", typed(typeManifest+"; charset=utf-8", manifest), nil, ""},
-		{"no known type", ":t", "/manifests/", typed("application/json", manifest), nil, ""},
-		{"a type that is not the manifest's", ":t", "/manifests/", typed(typeIndex, manifest), ErrInvalid, "media type"},
-		{"other bytes for a digest", "@" + digest, "/manifests/", typed(typeManifest, append(manifest, ' ')), ErrInvalid, "digest"},
+		{"parameters of the type", ":t", "/manifests/", typed(imagetest.TypeManifest+"; charset=utf-8", document), nil, ""},
+		{"no known type", ":t", "/manifests/", typed("application/json", document), nil, ""},
+		{"a type that is not the manifest's", ":t", "/manifests/", typed(imagetest.TypeIndex, document), manifest.ErrInvalid, "media type"},
+		{"other bytes for a digest", "@" + digest, "/manifests/", typed(imagetest.TypeManifest, append(document, ' ')), manifest.ErrInvalid, "digest"},
 		{"another digest announced", ":t", "/manifests/", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Docker-Content-Digest", anyDigest)
+			w.Header().Set("Docker-Content-Digest", imagetest.AnyDigest)
 			reg.ServeHTTP(w, r)
 		}, nil, ""},
 		{"a warning", ":t", "/manifests/", func(w http.ResponseWriter, r *http.Request) {
@@ -285,15 +211,15 @@ func TestAnswersOfRegistries(t *testing.T) {
 		{"a redirect", ":t", "/app/", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, strings.Replace(r.URL.Path, "/app/", "/moved/", 1), http.StatusTemporaryRedirect)
 		}, nil, ""},
-		{"no manifest", ":t", "/manifests/", status(404, coded("MANIFEST_UNKNOWN")), ErrNotFound, "manifest unknown"},
-		{"no manifest, no body", ":t", "/manifests/", status(404, ""), ErrNotFound, "manifest unknown"},
-		{"no repository", ":t", "/manifests/", status(404, coded("NAME_UNKNOWN")), ErrNotFound, "repository name"},
-		{"no blob", ":t", "/blobs/", status(404, coded("BLOB_UNKNOWN")), ErrNotFound, "blob unknown"},
-		{"no blob, no body", ":t", "/blobs/", status(404, "gone"), ErrNotFound, "blob unknown"},
-		{"denied", ":t", "/manifests/", status(403, coded("DENIED")), ErrUnauthorized, "denied"},
-		{"unauthorized", ":t", "/manifests/", status(401, coded("UNAUTHORIZED")), ErrUnauthorized, "authorization failed"},
-		{"a page for an error", ":t", "/manifests/", status(403, "<html>"), ErrUnauthorized, "authorization failed"},
-		{"too many requests", ":t", "/manifests/", status(429, coded("TOOMANYREQUESTS")), ErrUnavailable, "too many"},
+		{"no manifest", ":t", "/manifests/", status(404, coded("MANIFEST_UNKNOWN")), manifest.ErrNotFound, "manifest unknown"},
+		{"no manifest, no body", ":t", "/manifests/", status(404, ""), manifest.ErrNotFound, "manifest unknown"},
+		{"no repository", ":t", "/manifests/", status(404, coded("NAME_UNKNOWN")), manifest.ErrNotFound, "repository name"},
+		{"no blob", ":t", "/blobs/", status(404, coded("BLOB_UNKNOWN")), manifest.ErrNotFound, "blob unknown"},
+		{"no blob, no body", ":t", "/blobs/", status(404, "gone"), manifest.ErrNotFound, "blob unknown"},
+		{"denied", ":t", "/manifests/", status(403, coded("DENIED")), manifest.ErrUnauthorized, "denied"},
+		{"unauthorized", ":t", "/manifests/", status(401, coded("UNAUTHORIZED")), manifest.ErrUnauthorized, "authorization failed"},
+		{"a page for an error", ":t", "/manifests/", status(403, "<html>"), manifest.ErrUnauthorized, "authorization failed"},
+		{"too many requests", ":t", "/manifests/", status(429, coded("TOOMANYREQUESTS")), manifest.ErrUnavailable, "too many"},
 	} {
 		host := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v2/" && strings.Contains(r.URL.Path, c.at) {
@@ -341,7 +267,7 @@ func TestRequestsOfAPull(t *testing.T) {
 		trips := &roundTrips{answer: func(r *http.Request) (int, http.Header, []byte) {
 			switch {
 			case r.URL.Host == "cdn.example.com":
-				return http.StatusOK, http.Header{"Content-Type": {typeManifest}}, content
+				return http.StatusOK, http.Header{"Content-Type": {imagetest.TypeManifest}}, content
 			case r.URL.Path == "/token":
 				return http.StatusOK, http.Header{}, []byte(`{"access_token":"given"}`)
 			case r.Header.Get("Authorization") != authorization:
@@ -365,7 +291,7 @@ func TestRequestsOfAPull(t *testing.T) {
 		if _, _, err := source.document(t.Context(), "manifests", "t"); err != nil {
 			t.Errorf("%s: manifest: %v", scheme, err)
 		}
-		body, err := source.blob(t.Context(), digestOf(content), int64(len(content)), &meter{})
+		body, err := source.blob(t.Context(), manifest.DigestOf(content), int64(len(content)), &meter{})
 		if err != nil {
 			t.Fatalf("%s: blob: %v", scheme, err)
 		}
@@ -381,7 +307,7 @@ func TestRequestsOfAPull(t *testing.T) {
 				}
 			}
 			if accept := r.Header.Get("Accept"); strings.Contains(r.URL.Path, "/manifests/") &&
-				(!strings.Contains(accept, typeIndex) || !strings.Contains(accept, typeDockerManifest)) {
+				(!strings.Contains(accept, imagetest.TypeIndex) || !strings.Contains(accept, imagetest.TypeDockerManifest)) {
 				t.Errorf("%s: a manifest is asked for with Accept %q", scheme, accept)
 			}
 			if r.Method != http.MethodGet {
@@ -396,9 +322,9 @@ func TestRequestsOfAPull(t *testing.T) {
 
 // TestWarningsOfRegistries: each warning is reported once, from a helper process, too, and changes nothing.
 func TestWarningsOfRegistries(t *testing.T) {
-	plain := layerTar(t, file("a", "1"))
+	plain := imagetest.LayerTar(t, imagetest.File("a", "1"))
 	reg := blobs{}
-	reg.tag("t", reg.index(reg.image(typeLayer, plain, plain)))
+	reg.tag("t", reg.index(reg.image(imagetest.TypeLayer, plain, plain)))
 	host := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Warning", `299 - "deprecated \"soon\""`)
 		w.Header().Add("Warning", `299 - "`+strings.Repeat("x", 5000)+`"`)
@@ -426,18 +352,18 @@ func TestWarningsOfRegistries(t *testing.T) {
 // TestImageLayouts imports archives of the image layout that no library writes.
 func TestImageLayouts(t *testing.T) {
 	const version = `{"imageLayoutVersion":"1.0.0","x":1}`
-	plain := layerTar(t, file("a", "1"))
+	plain := imagetest.LayerTar(t, imagetest.File("a", "1"))
 	reg := blobs{}
-	image := reg.image(typeLayer, plain, plain)
+	image := reg.image(imagetest.TypeLayer, plain, plain)
 	other := map[string]any{
-		"mediaType": typeManifest,
-		"digest":    anyDigest, // which is not there
+		"mediaType": imagetest.TypeManifest,
+		"digest":    imagetest.AnyDigest, // which is not there
 		"size":      2,
 		"platform":  map[string]any{"os": "linux", "architecture": "s390x"},
 	}
-	unknown := map[string]any{"mediaType": "application/vnd.example+json", "digest": anyDigest, "size": 2}
-	missing := map[string]any{"mediaType": typeManifest, "digest": anyDigest, "size": 2}
-	artifact := reg.image(typeLayer, plain, plain, as("mediaType", "application/vnd.oci.empty.v1+json"))
+	unknown := map[string]any{"mediaType": "application/vnd.example+json", "digest": imagetest.AnyDigest, "size": 2}
+	missing := map[string]any{"mediaType": imagetest.TypeManifest, "digest": imagetest.AnyDigest, "size": 2}
+	artifact := reg.image(imagetest.TypeLayer, plain, plain, as("mediaType", "application/vnd.oci.empty.v1+json"))
 	for _, c := range []struct {
 		name, version string
 		entries       []map[string]any
@@ -455,24 +381,24 @@ func TestImageLayouts(t *testing.T) {
 		{"another platform alone", version, []map[string]any{other}, "it has linux/s390x"},
 		{"a blob is not there", version, []map[string]any{missing}, "archive lacks"},
 		{"a wrong size", version, []map[string]any{{
-			"mediaType": typeManifest,
+			"mediaType": imagetest.TypeManifest,
 			"digest":    image["digest"],
 			"size":      1,
 		}}, "its descriptor says 1"},
 	} {
-		entries := []entry{}
+		entries := []imagetest.Entry{}
 		if c.version != "" {
-			entries = append(entries, file("oci-layout", c.version))
+			entries = append(entries, imagetest.File("oci-layout", c.version))
 		}
 		index, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": c.entries})
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, file("index.json", string(index)))
+		entries = append(entries, imagetest.File("index.json", string(index)))
 		for digest, b := range reg {
-			entries = append(entries, file(blobPath(digest), string(b.raw)))
+			entries = append(entries, imagetest.File(blobPath(digest), string(b.raw)))
 		}
-		got, err := newStore(t).Import(t.Context(), bytes.NewReader(layerTar(t, entries...)))
+		got, err := newStore(t).Import(t.Context(), bytes.NewReader(imagetest.LayerTar(t, entries...)))
 		switch {
 		case c.text == "" && (err != nil || len(got) != 1):
 			t.Errorf("%s: got %v, %v, want one image", c.name, got, err)
@@ -484,24 +410,24 @@ func TestImageLayouts(t *testing.T) {
 
 // TestEntriesOfLayers has the rules of single entries.
 func TestEntriesOfLayers(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	for _, bad := range []string{".wh.", "d/.wh.", "d/.wh..", "d/.wh..."} {
-		if _, _, err := unpackTar(t, file("d/", ""), file(bad, "")); !errors.Is(err, ErrInvalid) {
+		if _, _, err := unpackTar(t, imagetest.File("d/", ""), imagetest.File(bad, "")); !errors.Is(err, manifest.ErrInvalid) {
 			t.Errorf("whiteout %q: got %v, want it refused", bad, err)
 		}
 	}
 	then := time.Unix(1_000_000_000, 0)
 	dir, _, err := unpackTar(t,
-		hdr(tar.Header{
+		imagetest.Header(tar.Header{
 			Typeflag: tar.TypeDir,
 			Name:     "dir/",
 			Mode:     0o700,
 			ModTime:  then,
 		}),
-		file("dir/file", "1"), file("file", "1"),
-		file("file/", ""), file("file/in", "2"), // a file becomes a directory
-		file("was/", ""), file("was/in", "1"), file("was", "2"), // and the other way round
-		hdr(tar.Header{
+		imagetest.File("dir/file", "1"), imagetest.File("file", "1"),
+		imagetest.File("file/", ""), imagetest.File("file/in", "2"), // a file becomes a directory
+		imagetest.File("was/", ""), imagetest.File("was/in", "1"), imagetest.File("was", "2"), // and the other way round
+		imagetest.Header(tar.Header{
 			Typeflag: tar.TypeDir,
 			Name:     "dir/",
 			Mode:     0o711,
@@ -512,35 +438,11 @@ func TestEntriesOfLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"dir/", "dir/file=1", "file/", "file/in=2", "link L---------", "was=2"}
-	if got := tree(t, dir); !slices.Equal(got, want) {
+	if got := imagetest.Tree(t, dir); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, "dir"))
 	if err != nil || info.Mode().Perm() != 0o711 || !info.ModTime().Equal(then) {
 		t.Errorf("dir: got %v, %v, want mode 711 and %v", info, err, then)
-	}
-}
-
-// TestNamesOfRegistries: names, tags and digests have the grammar of the specification.
-func TestNamesOfRegistries(t *testing.T) {
-	for ref, ok := range map[string]bool{
-		"r.io/a/b_c/d__e/f-g/h--i/j.k:t":           true,
-		"r.io/a:" + strings.Repeat("t", 128):       true,
-		"r.io/a:" + strings.Repeat("t", 129):       false,
-		"r.io/a:.t":                                false,
-		"r.io/a:_t.-":                              true,
-		"r.io/A:t":                                 false,
-		"r.io/a..b:t":                              false,
-		"r.io/a___b:t":                             false,
-		"r.io/a/:t":                                false,
-		"r.io/a@" + anyDigest:                      true,
-		"r.io/a:t@" + anyDigest:                    true,
-		"r.io/a@" + strings.ToUpper(anyDigest):     false,
-		"r.io/a@sha256:" + strings.Repeat("A", 64): false,
-		"r.io/a@sha256:00":                         false,
-	} {
-		if _, err := Normalize(ref); (err == nil) != ok {
-			t.Errorf("%s: got %v, want it accepted: %v", fmt.Sprintf("%.60s", ref), err, ok)
-		}
 	}
 }

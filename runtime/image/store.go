@@ -14,17 +14,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"keelson/lib/shares"
+	"keelson/runtime/image/manifest"
 )
 
-// Errors for errors.Is.
-var (
-	ErrNotFound     = errors.New("not found")                // no such image here, or on the registry
-	ErrUnauthorized = errors.New("unauthorized")             // the registry wants (other) credentials
-	ErrUnavailable  = errors.New("registry unavailable")     // the registry cannot be reached or does not work
-	ErrInvalid      = errors.New("invalid image")            // not an image that can run on this machine
-	ErrBuiltin      = errors.New("is built into keelson")    // built-in images cannot be removed
-	ErrReference    = errors.New("invalid reference format") // not an image name
-)
+// ErrBuiltin is the error of removing a built-in image.
+var ErrBuiltin = errors.New("is built into keelson")
 
 // maxTenants bounds the downloads of tenants beyond Config.Downloads, and so the helper processes.
 const maxTenants = 8
@@ -53,18 +47,6 @@ type Config struct {
 	lockPatience time.Duration // 0 means lockPatience
 }
 
-// Layer is one layer of an image, lowest first in Image.Layers. Digests are "sha256:<64 hex digits>".
-type Layer struct {
-	ChainID string `json:"chainID"` // identifies this layer and those below it; the directory's name
-	DiffID  string `json:"diffID"`  // of the uncompressed tar
-	Blob    string `json:"blob,omitempty"`
-	Size    int64  `json:"size"`   // bytes as transferred
-	Disk    int64  `json:"disk"`   // bytes on disk, unpacked
-	Inodes  int64  `json:"inodes"` // on disk, unpacked
-	// Boot is set on the built-in image's layer, which is not synced: it is valid in the boot with this id only.
-	Boot string `json:"boot,omitempty"`
-}
-
 // Image is one image of the store. It is shared and immutable.
 type Image struct {
 	ID          string              `json:"id"` // digest of the config, "sha256:..."
@@ -73,7 +55,7 @@ type Image struct {
 	Size        int64               `json:"size"` // bytes as transferred
 	Created     *time.Time          `json:"created,omitempty"`
 	Config      ocispec.ImageConfig `json:"config"`
-	Layers      []Layer             `json:"layers"`
+	Layers      []manifest.Layer    `json:"layers"`
 	// Pinned images are never removed by the kubelet's garbage collection: the built-in one, and those that were
 	// imported and never pulled, which no registry may have.
 	Pinned bool `json:"pinned,omitempty"`
@@ -212,7 +194,7 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 	}
 	err := s.catalog.update(func(ix *index) error {
 		if !ix.remove(ref) {
-			return ErrNotFound
+			return manifest.ErrNotFound
 		}
 		return nil
 	})
@@ -250,7 +232,7 @@ func (s *Store) FsInfo() (Usage, error) {
 
 // Hold leases layers for a snapshot: they stay until Release, even if their image is removed. id is a file name; a
 // second Hold replaces the first. It returns ErrNotFound when a layer does not exist.
-func (s *Store) Hold(id string, layers []Layer) error { return s.leases.hold(id, layers) }
+func (s *Store) Hold(id string, layers []manifest.Layer) error { return s.leases.hold(id, layers) }
 
 // Release ends a Hold and collects the layers that no image and no other lease names. It is idempotent.
 func (s *Store) Release(ctx context.Context, id string) error {

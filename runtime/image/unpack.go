@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/inroot"
+	"keelson/runtime/image/manifest"
 )
 
 const (
@@ -99,7 +100,7 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 		return unpacked{}, describeUnpackError(err)
 	}
 	if n == 64<<20 {
-		return unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", ErrInvalid)
+		return unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", manifest.ErrInvalid)
 	}
 	return unpacked{
 		diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)),
@@ -131,10 +132,10 @@ type bounded struct {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if b.n += int64(n); b.n > b.max {
-		return 0, fmt.Errorf("%w: layer decompresses to more than %d bytes", ErrInvalid, b.max)
+		return 0, fmt.Errorf("%w: layer decompresses to more than %d bytes", manifest.ErrInvalid, b.max)
 	}
 	if b.n > freeRatio && b.n/maxRatio > b.in.n {
-		return 0, fmt.Errorf("%w: layer decompresses to more than %d times its size", ErrInvalid, maxRatio)
+		return 0, fmt.Errorf("%w: layer decompresses to more than %d times its size", manifest.ErrInvalid, maxRatio)
 	}
 	return n, err
 }
@@ -142,7 +143,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 // describeUnpackError distinguishes errors in the layer's content from errors of the disk.
 func describeUnpackError(err error) error {
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid),
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err,
+		manifest.ErrInvalid),
 		errors.Is(err, errFetch),
 		errors.Is(err, ErrNoSpace):
 		return err
@@ -155,7 +157,7 @@ func describeUnpackError(err error) error {
 		errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("unpack layer: %w", err)
 	}
-	return fmt.Errorf("%w: unpack layer: %w", ErrInvalid, err)
+	return fmt.Errorf("%w: unpack layer: %w", manifest.ErrInvalid, err)
 }
 
 func (u *unpacker) extract(tr *tar.Reader) error {
@@ -177,7 +179,7 @@ func (u *unpacker) extract(tr *tar.Reader) error {
 	}
 }
 
-// entry extracts one entry of the tar.
+// Entry extracts one Entry of the tar.
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	if wanted, err := u.checkEntry(header, name); !wanted || err != nil {
@@ -200,7 +202,7 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	}
 	if orig, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
 		if orig == "" || orig == "." || orig == ".." {
-			return fmt.Errorf("%w: whiteout %q", ErrInvalid, header.Name)
+			return fmt.Errorf("%w: whiteout %q", manifest.ErrInvalid, header.Name)
 		}
 		return u.whiteout(orig, header)
 	}
@@ -211,13 +213,13 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 func (u *unpacker) checkEntry(header *tar.Header, name string) (bool, error) {
 	u.entries++
 	if u.entries > maxEntries {
-		return false, fmt.Errorf("%w: layer has more than %d entries", ErrInvalid, maxEntries)
+		return false, fmt.Errorf("%w: layer has more than %d entries", manifest.ErrInvalid, maxEntries)
 	}
 	if header.Size < 0 || header.Size > u.limits.bytes-u.bytes {
-		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", ErrInvalid, u.limits.bytes)
+		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", manifest.ErrInvalid, u.limits.bytes)
 	}
 	if len(name) >= unix.PathMax {
-		return false, fmt.Errorf("%w: path of %d bytes", ErrInvalid, len(name))
+		return false, fmt.Errorf("%w: path of %d bytes", manifest.ErrInvalid, len(name))
 	}
 	base := path.Base(name)
 	switch {

@@ -15,21 +15,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: sets trusted attributes and owners")
-	}
-}
-
-func hdr(h tar.Header) entry { return entry{hdr: &h} }
-
-func unpackTar(t testing.TB, entries ...entry) (dir string, got unpacked, err error) {
+func unpackTar(t testing.TB, entries ...imagetest.Entry) (dir string, got unpacked, err error) {
 	t.Helper()
 	dir = t.TempDir()
-	got, err = unpack(t.Context(), dir, bytes.NewReader(layerTar(t, entries...)), limits{bytes: 1 << 30})
+	got, err = unpack(t.Context(), dir, bytes.NewReader(imagetest.LayerTar(t, entries...)), limits{bytes: 1 << 30})
 	return dir, got, err
 }
 
@@ -49,17 +43,17 @@ func isWhiteout(p string) bool {
 }
 
 func TestWhiteouts(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	dir, _, err := unpackTar(t,
-		file("gone/", ""), file("gone/.wh.file", ""), // a file removed
-		file("opaque/", ""), file("opaque/.wh..wh..opq", ""), file("opaque/new", "1"),
-		file("early/.wh..wh..opq", ""), file("early/", ""), // the mark before the directory
-		file(".wh.dir", ""), file("dir/", ""), file("dir/new", "1"), // removed and made again
-		file(".wh.implicit", ""), file("implicit/new", "1"), // the same without an entry for the directory
-		file(".wh.back", ""), file("back", "file again"),
-		file("kept", "1"), file(".wh.kept", ""), // the layer's own file stays: whiteouts are for layers below
-		file("late/", ""), file("late/x", "1"), file(".wh.late", ""),
-		file(".wh..wh.plnk", ""), file(".wh..wh.aufs", ""),
+		imagetest.File("gone/", ""), imagetest.File("gone/.wh.file", ""), // a file removed
+		imagetest.File("opaque/", ""), imagetest.File("opaque/.wh..wh..opq", ""), imagetest.File("opaque/new", "1"),
+		imagetest.File("early/.wh..wh..opq", ""), imagetest.File("early/", ""), // the mark before the directory
+		imagetest.File(".wh.dir", ""), imagetest.File("dir/", ""), imagetest.File("dir/new", "1"), // removed and made again
+		imagetest.File(".wh.implicit", ""), imagetest.File("implicit/new", "1"), // the same without an entry for the directory
+		imagetest.File(".wh.back", ""), imagetest.File("back", "file again"),
+		imagetest.File("kept", "1"), imagetest.File(".wh.kept", ""), // the layer's own file stays: whiteouts are for layers below
+		imagetest.File("late/", ""), imagetest.File("late/x", "1"), imagetest.File(".wh.late", ""),
+		imagetest.File(".wh..wh.plnk", ""), imagetest.File(".wh..wh.aufs", ""),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +78,7 @@ func TestWhiteouts(t *testing.T) {
 		"implicit/new=1",
 		"kept=1", "late/", "late/x=1", "opaque/", "opaque/new=1",
 	}
-	if d := cmp.Diff(want, tree(t, dir)); d != "" {
+	if d := cmp.Diff(want, imagetest.Tree(t, dir)); d != "" {
 		t.Errorf("tree (-want +got):\n%s", d)
 	}
 }
@@ -95,21 +89,21 @@ func TestHostileTars(t *testing.T) {
 		t.Fatal(err)
 	}
 	up := strings.Repeat("../", 20)
-	for name, entries := range map[string][]entry{
-		"path":     {file(up+outside[1:], "evil")},
-		"absolute": {file(outside, "evil")},
+	for name, entries := range map[string][]imagetest.Entry{
+		"path":     {imagetest.File(up+outside[1:], "evil")},
+		"absolute": {imagetest.File(outside, "evil")},
 		"symlink, through": {
-			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: filepath.Dir(outside)}),
-			file("l/victim", "evil"),
+			imagetest.Header(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: filepath.Dir(outside)}),
+			imagetest.File("l/victim", "evil"),
 		},
-		"symlink, up": {hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: up}), file(
+		"symlink, up": {imagetest.Header(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: up}), imagetest.File(
 			"l"+filepath.Dir(outside)+"/victim", "evil")},
 		"hard link, then write": {
-			hdr(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: up + outside[1:]}), file("h", "evil"),
+			imagetest.Header(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: up + outside[1:]}), imagetest.File("h", "evil"),
 		},
-		"whiteout":       {file(up+filepath.Dir(outside)[1:]+"/.wh.victim", "")},
-		"whiteout of ..": {file("a/.wh...", "")},
-		"huge":           {hdr(tar.Header{Typeflag: tar.TypeReg, Name: "huge", Size: 0}), file(".wh.", "")},
+		"whiteout":       {imagetest.File(up+filepath.Dir(outside)[1:]+"/.wh.victim", "")},
+		"whiteout of ..": {imagetest.File("a/.wh...", "")},
+		"huge":           {imagetest.Header(tar.Header{Typeflag: tar.TypeReg, Name: "huge", Size: 0}), imagetest.File(".wh.", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := unpackTar(t, entries...) // may fail or not
@@ -121,52 +115,52 @@ func TestHostileTars(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	big := layerTar(t, file("a", strings.Repeat("x", 5000)), file("b", strings.Repeat("x", 5000)))
+	big := imagetest.LayerTar(t, imagetest.File("a", strings.Repeat("x", 5000)), imagetest.File("b", strings.Repeat("x", 5000)))
 	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 9000}); !errors.Is(err,
-		ErrInvalid) || !strings.Contains(err.Error(), "more than 9000 bytes") {
+		manifest.ErrInvalid) || !strings.Contains(err.Error(), "more than 9000 bytes") {
 		t.Errorf("too big: got %v", err)
 	}
 	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 10000}); err != nil {
 		t.Errorf("just fits: %v", err)
 	}
 	if _, err := unpack(t.Context(), t.TempDir(), strings.NewReader("this is no tar"), limits{bytes: 1000}); !errors.Is(
-		err, ErrInvalid) {
+		err, manifest.ErrInvalid) {
 		t.Errorf("no tar: got %v", err)
 	}
 }
 
 func TestDeviceThatLooksLikeAWhiteoutIsSkipped(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	dir, _, err := unpackTar(t,
-		hdr(tar.Header{
+		imagetest.Header(tar.Header{
 			Typeflag: tar.TypeChar,
 			Name:     "zero",
 			Devmajor: 0,
 			Devminor: 0,
 		}),
-		hdr(tar.Header{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o600}))
+		imagetest.Header(tar.Header{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o600}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := tree(t, dir); !slices.Equal(got, []string{"fifo p---------"}) {
+	if got := imagetest.Tree(t, dir); !slices.Equal(got, []string{"fifo p---------"}) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestImplicitDirectoriesInherit(t *testing.T) {
-	needRoot(t)
-	host := newRegistry(t)
-	lower := layerTar(t,
-		hdr(tar.Header{
+	imagetest.NeedRoot(t)
+	host := imagetest.NewRegistry(t)
+	lower := imagetest.LayerTar(t,
+		imagetest.Header(tar.Header{
 			Typeflag: tar.TypeDir,
 			Name:     "tmp/",
 			Mode:     0o1777,
 			Uid:      7,
 			Gid:      8,
 		}),
-		hdr(tar.Header{Typeflag: tar.TypeDir, Name: "var/", Mode: 0o700}))
-	push(t, host+"/a:1",
-		newImage(t, lower, layerTar(t, file("x", "")), layerTar(t, file("tmp/f", "1"), file("new/f", "1"))))
+		imagetest.Header(tar.Header{Typeflag: tar.TypeDir, Name: "var/", Mode: 0o700}))
+	imagetest.Push(t, host+"/a:1",
+		imagetest.NewImage(t, lower, imagetest.LayerTar(t, imagetest.File("x", "")), imagetest.LayerTar(t, imagetest.File("tmp/f", "1"), imagetest.File("new/f", "1"))))
 	s := newStore(t)
 	img, err := s.Pull(t.Context(), Request{Ref: host + "/a:1"})
 	if err != nil {
@@ -183,11 +177,11 @@ func TestImplicitDirectoriesInherit(t *testing.T) {
 }
 
 func TestOwnersModesAndAttributes(t *testing.T) {
-	needRoot(t)
+	imagetest.NeedRoot(t)
 	dir, _, err := unpackTar(t,
-		entry{
-			content: "x",
-			hdr: &tar.Header{
+		imagetest.Entry{
+			Content: "x",
+			Hdr: &tar.Header{
 				Typeflag: tar.TypeReg,
 				Name:     "su",
 				Mode:     0o4755,
@@ -196,7 +190,7 @@ func TestOwnersModesAndAttributes(t *testing.T) {
 				Size:     1,
 			},
 		},
-		hdr(tar.Header{
+		imagetest.Header(tar.Header{
 			Typeflag: tar.TypeLink,
 			Name:     "link",
 			Linkname: "su",
@@ -204,7 +198,7 @@ func TestOwnersModesAndAttributes(t *testing.T) {
 			Uid:      5,
 			Gid:      6,
 		}),
-		hdr(tar.Header{
+		imagetest.Header(tar.Header{
 			Typeflag: tar.TypeReg,
 			Name:     "cap",
 			Mode:     0o755,
@@ -212,7 +206,7 @@ func TestOwnersModesAndAttributes(t *testing.T) {
 				"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
 			},
 		}),
-		hdr(tar.Header{
+		imagetest.Header(tar.Header{
 			Typeflag:   tar.TypeDir,
 			Name:       "d/",
 			Mode:       0o755,

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"keelson/runtime/image/manifest"
 )
 
 // work is a pull or an import that makes layers. Its directory below tmp has what it makes, and its list of the layers
@@ -64,7 +66,7 @@ func (w *work) end() {
 
 // need adds layers to the list of those that stay until the work ends, and returns those of them that are on disk, with
 // false for the others.
-func (w *work) need(layers []Layer) (have []Layer, found []bool, err error) {
+func (w *work) need(layers []manifest.Layer) (have []manifest.Layer, found []bool, err error) {
 	unlock, err := w.layers.locks.lock(busyLock, unix.LOCK_SH) // the list is read either before or after this
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock image store: %w", err)
@@ -83,7 +85,7 @@ func (w *work) need(layers []Layer) (have []Layer, found []bool, err error) {
 	if err = errors.Join(err, list.Close()); err != nil {
 		return nil, nil, fmt.Errorf("keep layers: %w", err)
 	}
-	have = make([]Layer, len(layers))
+	have = make([]manifest.Layer, len(layers))
 	found = make([]bool, len(layers))
 	for i, layer := range layers {
 		if have[i], found[i], err = w.layers.at(layer.ChainID); err != nil {
@@ -95,28 +97,28 @@ func (w *work) need(layers []Layer) (have []Layer, found []bool, err error) {
 
 // fetchLayers fetches the missing layers of steps in parallel; each is committed after the one below it. All of them
 // stay until the work ends.
-func (w *work) fetchLayers(ctx context.Context, steps *plan, m *meter, open func(
-	context.Context, Layer,
+func (w *work) fetchLayers(ctx context.Context, steps *manifest.Plan, m *meter, open func(
+	context.Context, manifest.Layer,
 ) (readVerifier, error),
 ) error {
-	have, found, err := w.need(steps.layers)
+	have, found, err := w.need(steps.Layers)
 	if err != nil {
 		return err
 	}
-	for i, layer := range steps.layers {
+	for i, layer := range steps.Layers {
 		if found[i] {
 			have[i].Blob = layer.Blob
 			have[i].Size = layer.Size
-			steps.layers[i] = have[i]
+			steps.Layers[i] = have[i]
 			continue
 		}
 		m.total.Add(layer.Size)
 	}
 	m.report()
 	group, gctx := errgroup.WithContext(ctx)
-	chains := make([]string, 0, len(steps.layers))
+	chains := make([]string, 0, len(steps.Layers))
 	var ready chan struct{}
-	for i, l := range steps.layers {
+	for i, l := range steps.Layers {
 		below := slices.Clone(chains)
 		chains = append(chains, l.ChainID)
 		if found[i] {
@@ -134,7 +136,7 @@ func (w *work) fetchLayers(ctx context.Context, steps *plan, m *meter, open func
 			}
 			got.Blob = l.Blob
 			got.Size = l.Size
-			steps.layers[i] = got
+			steps.Layers[i] = got
 			close(mine)
 			return nil
 		})

@@ -17,6 +17,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"keelson/lib/waittest"
+	"keelson/runtime/image/imagetest"
+	"keelson/runtime/image/manifest"
 )
 
 // stalling serves images whose last layer stops in the middle, until release is closed. Each such transfer is announced
@@ -25,7 +27,7 @@ func stalling(t *testing.T) (host string, stalled, release chan struct{}) {
 	t.Helper()
 	stalled = make(chan struct{}, 16)
 	release = make(chan struct{})
-	host = front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host = imagetest.Front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/slow/blobs/") {
 			next.ServeHTTP(w, r)
 			return
@@ -93,14 +95,14 @@ func TestCollectionWaitsForNoPull(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, stalled, release := stalling(t)
-			base := layerTar(t, file("base", "1"))
-			own := layerTar(t, file("own", "1"))
-			img := newImage(t, base, own, bigLayer(t, 300_000))
-			push(t, host+"/slow:1", img)
+			base := imagetest.LayerTar(t, imagetest.File("base", "1"))
+			own := imagetest.LayerTar(t, imagetest.File("own", "1"))
+			img := imagetest.NewImage(t, base, own, bigLayer(t, 300_000))
+			imagetest.Push(t, host+"/slow:1", img)
 			store := open(t)
 			load(t, store, map[string]v1.Image{
-				"base:1":  newImage(t, base),
-				"other:1": newImage(t, layerTar(t, file("other", "1"))),
+				"base:1":  imagetest.NewImage(t, base),
+				"other:1": imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("other", "1"))),
 			})
 			pulled := make(chan error)
 			go func() { // ends when the registry goes on
@@ -125,7 +127,7 @@ func TestCollectionWaitsForNoPull(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, ok := store.Get(host + "/slow:1")
-			if !ok || got.ID != idOf(t, img) || countLayers(t, store) != 3 {
+			if !ok || got.ID != imagetest.IDOf(t, img) || countLayers(t, store) != 3 {
 				t.Errorf("after the pull: %v, %s, %d layers", ok, got.ID, countLayers(t, store))
 			}
 			if err := store.Remove(t.Context(), got.ID); err != nil {
@@ -157,7 +159,7 @@ func TestWorkOfTheDead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		have, found, err := w.need([]Layer{{ChainID: chain(i)}, {ChainID: chain(9)}})
+		have, found, err := w.need([]manifest.Layer{{ChainID: chain(i)}, {ChainID: chain(9)}})
 		if err != nil || !slices.Equal(found, []bool{true, false}) || have[0].ChainID != chain(i) {
 			t.Errorf("need: got %v, %v, %v", have, found, err)
 		}
@@ -178,11 +180,11 @@ func TestWorkOfTheDead(t *testing.T) {
 	tmp := func(i int) string { return "tmp/" + filepath.Base(works[i].dir.Name()) }
 	dirs := []string{tmp(0), tmp(1)}
 	slices.Sort(dirs)
-	collect(append([]string{"layers/" + hexOf(chain(0)), "layers/" + hexOf(chain(1))}, dirs...)...)
+	collect(append([]string{"layers/" + manifest.HexOf(chain(0)), "layers/" + manifest.HexOf(chain(1))}, dirs...)...)
 	if err := works[0].dir.Close(); err != nil { // as the end of its process does
 		t.Fatal(err)
 	}
-	collect("layers/"+hexOf(chain(1)), tmp(1))
+	collect("layers/"+manifest.HexOf(chain(1)), tmp(1))
 	works[1].end()
 	collect()
 }
@@ -190,12 +192,12 @@ func TestWorkOfTheDead(t *testing.T) {
 // TestNoNameWithoutLayers: an image whose layers are not there gets no name.
 func TestNoNameWithoutLayers(t *testing.T) {
 	store := newStore(t)
-	p := &plan{
-		id:     "sha256:" + zeros,
-		config: &config{},
-		layers: []Layer{{ChainID: "sha256:" + zeros}},
+	p := &manifest.Plan{
+		ID:     imagetest.AnyDigest,
+		Config: &manifest.Config{},
+		Layers: []manifest.Layer{{ChainID: imagetest.AnyDigest}},
 	}
-	if img, err := store.catalog.name([]*plan{p}, store.layers); !errors.Is(err, ErrNotFound) || len(store.List()) > 0 {
+	if img, err := store.catalog.name([]*manifest.Plan{p}, false, store.layers); !errors.Is(err, manifest.ErrNotFound) || len(store.List()) > 0 {
 		t.Errorf("got %v, %v", img, err)
 	}
 }
@@ -203,12 +205,12 @@ func TestNoNameWithoutLayers(t *testing.T) {
 // TestPullsAndCollections run at once, in several stores on one directory as in several processes, with removals and
 // cancelled pulls. No image lacks a layer, and in the end nothing is left.
 func TestPullsAndCollections(t *testing.T) {
-	host := newRegistry(t)
-	base := layerTar(t, file("base", "1"))
-	second := layerTar(t, file("second", "1"))
+	host := imagetest.NewRegistry(t)
+	base := imagetest.LayerTar(t, imagetest.File("base", "1"))
+	second := imagetest.LayerTar(t, imagetest.File("second", "1"))
 	const pullers, rounds = 6, 12
 	for i := range pullers {
-		push(t, fmt.Sprintf("%s/app%d:1", host, i), newImage(t, base, second, layerTar(t, file("own", fmt.Sprint(i)))))
+		imagetest.Push(t, fmt.Sprintf("%s/app%d:1", host, i), imagetest.NewImage(t, base, second, imagetest.LayerTar(t, imagetest.File("own", fmt.Sprint(i)))))
 	}
 	dir := newStore(t).dir
 	ctx, cancel := context.WithCancel(t.Context())
@@ -243,7 +245,7 @@ func TestPullsAndCollections(t *testing.T) {
 	store := newStore(t, func(c *Config) { c.Dir = dir })
 	waittest.Right(t, "nothing is left", func() string { // canceled pulls may still be ending
 		for _, img := range store.List() {
-			if err := store.Remove(t.Context(), img.ID); err != nil && !errors.Is(err, ErrNotFound) {
+			if err := store.Remove(t.Context(), img.ID); err != nil && !errors.Is(err, manifest.ErrNotFound) {
 				return err.Error()
 			}
 		}
@@ -263,7 +265,7 @@ func pullHoldRemove(ctx context.Context, store *Store, ref, lease string) error 
 	if err := store.Hold(lease, img.Layers); err != nil {
 		return err
 	}
-	if err := store.Remove(ctx, img.ID); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := store.Remove(ctx, img.ID); err != nil && !errors.Is(err, manifest.ErrNotFound) {
 		return err
 	}
 	for i, layer := range img.Layers {

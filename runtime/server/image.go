@@ -15,6 +15,7 @@ import (
 	"keelson/event"
 	"keelson/runtime/fault"
 	"keelson/runtime/image"
+	"keelson/runtime/image/manifest"
 	"keelson/runtime/podnet"
 )
 
@@ -155,7 +156,7 @@ func (s *images) RemoveImage(
 		return &runtimeapi.RemoveImageResponse{}, nil
 	}
 	err := s.store.Remove(ctx, img.ID)
-	if err != nil && !errors.Is(err, image.ErrNotFound) {
+	if err != nil && !errors.Is(err, manifest.ErrNotFound) {
 		return nil, fault.Wrap(err, "remove image %s", ref)
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil

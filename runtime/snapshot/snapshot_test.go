@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/runtime/image"
+	"keelson/runtime/image/manifest"
 )
 
 func needRoot(t testing.TB) {
@@ -303,7 +304,7 @@ func TestFailedPrepareLeavesNothing(t *testing.T) {
 	if err := images.Remove(t.Context(), img.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Prepare(t.Context(), "box", img); !errors.Is(err, image.ErrNotFound) {
+	if _, err := store.Prepare(t.Context(), "box", img); !errors.Is(err, manifest.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	ids, err := store.List()

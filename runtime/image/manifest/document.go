@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package manifest
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 // Limits of the documents that registries and archives send. A document is bounded before it is read, its lists while
 // they are read: an empty element takes three bytes of JSON and hundreds of memory.
 const (
-	maxDocument   = 4 << 20 // bytes of a manifest, an index or a config, as in other runtimes
+	MaxDocument   = 4 << 20 // bytes of a manifest, an index or a config, as in other runtimes
 	maxLayers     = 500     // overlayfs' limit
 	maxManifests  = 1000    // of an index
 	maxNames      = 1000    // of one image in an archive
@@ -62,20 +62,20 @@ func decodeOnce[T any](out *[]T, raw []byte, limit int) (err error) {
 }
 
 type (
-	layerList    []descriptor // of a manifest
-	manifestList []descriptor // of an index
+	layerList    []Descriptor // of a manifest
+	manifestList []Descriptor // of an index
 	diffIDList   []string     // of a config
 	nameList     []string     // of docker save's manifest.json
 )
 
 // UnmarshalJSON reads at most maxLayers descriptors.
 func (l *layerList) UnmarshalJSON(raw []byte) error {
-	return decodeOnce((*[]descriptor)(l), raw, maxLayers)
+	return decodeOnce((*[]Descriptor)(l), raw, maxLayers)
 }
 
 // UnmarshalJSON reads at most maxManifests descriptors.
 func (l *manifestList) UnmarshalJSON(raw []byte) error {
-	return decodeOnce((*[]descriptor)(l), raw, maxManifests)
+	return decodeOnce((*[]Descriptor)(l), raw, maxManifests)
 }
 
 // UnmarshalJSON reads at most maxLayers digests.
@@ -88,14 +88,14 @@ func (l *nameList) UnmarshalJSON(raw []byte) error {
 	return decodeOnce((*[]string)(l), raw, maxNames)
 }
 
-// descriptor refers to a document or a layer. It has the fields of an OCI descriptor that are used: the
+// Descriptor refers to a document or a layer. It has the fields of an OCI Descriptor that are used: the
 // others cost no memory.
-type descriptor struct {
+type Descriptor struct {
 	MediaType   string      `json:"mediaType"`
 	Digest      string      `json:"digest"`
 	Size        int64       `json:"size"`
 	Platform    *platform   `json:"platform"`
-	Annotations annotations `json:"annotations"`
+	Annotations Annotations `json:"annotations"`
 }
 
 type platform struct {
@@ -104,8 +104,8 @@ type platform struct {
 	Variant      string `json:"variant"`
 }
 
-// annotations are those that name an image in an archive.
-type annotations struct {
+// Annotations are those that name an image in an archive.
+type Annotations struct {
 	Name    string `json:"io.containerd.image.name"`
 	RefName string `json:"org.opencontainers.image.ref.name"`
 }
@@ -114,7 +114,7 @@ type annotations struct {
 type document struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
-	Config        descriptor   `json:"config"`
+	Config        Descriptor   `json:"config"`
 	Layers        layerList    `json:"layers"`
 	Manifests     manifestList `json:"manifests"`
 
@@ -134,7 +134,7 @@ const (
 	kindSchema1
 )
 
-// mediaKinds are the media types that are understood. acceptedTypes lists those that a registry is asked for.
+// mediaKinds are the media types that are understood. AcceptedTypes lists those that a registry is asked for.
 var mediaKinds = map[string]kindOf{
 	"application/vnd.oci.image.manifest.v1+json":                kindManifest,
 	"application/vnd.docker.distribution.manifest.v2+json":      kindManifest,
@@ -153,11 +153,11 @@ var configTypes = []string{
 	"",
 }
 
-// errArtifact is the error of a manifest that is not of a container image.
-var errArtifact = fmt.Errorf("%w: it is an artifact, not a container image: its config has another media type",
+// ErrArtifact is the error of a manifest that is not of a container image.
+var ErrArtifact = fmt.Errorf("%w: it is an artifact, not a container image: its config has another media type",
 	ErrInvalid)
 
-var acceptedTypes = []string{
+var AcceptedTypes = []string{
 	"application/vnd.oci.image.index.v1+json",
 	"application/vnd.oci.image.manifest.v1+json",
 	"application/vnd.docker.distribution.manifest.list.v2+json",
@@ -182,11 +182,39 @@ func parseDocument(raw []byte, mediaType string) (*document, error) {
 	case kind == kindSchema1:
 		return nil, fmt.Errorf("%w: manifest of the outdated schema 1: push the image again with a newer tool",
 			ErrInvalid)
-	case kind == kindManifest && !isDigest(d.Config.Digest):
+	case kind == kindManifest && !IsDigest(d.Config.Digest):
 		return nil, fmt.Errorf("%w: manifest names no config", ErrInvalid)
 	}
 	d.kind = kind
 	return &d, nil
+}
+
+// ParseIndex reads the index.json of an archive and returns its entries. It is an OCI index, whatever it says.
+func ParseIndex(raw []byte) ([]Descriptor, error) {
+	doc, err := parseDocument(raw, AcceptedTypes[0])
+	if err != nil {
+		return nil, err
+	}
+	return doc.Manifests, nil
+}
+
+// Docker is one element of docker save's manifest.json.
+type Docker struct {
+	Config   string
+	RepoTags nameList
+	Layers   nameList
+}
+
+// ParseDocker reads docker save's manifest.json.
+func ParseDocker(raw []byte) ([]Docker, error) {
+	if !json.Valid(raw) {
+		return nil, fmt.Errorf("%w: manifest.json is not JSON", ErrInvalid)
+	}
+	list, err := decodeList[Docker](raw, maxManifests)
+	if err != nil {
+		return nil, fmt.Errorf("%w: manifest.json: %w", ErrInvalid, err)
+	}
+	return list, nil
 }
 
 // kindBy returns what a document is: what it was announced as, else what it says, else what is in it. A document that
@@ -217,24 +245,50 @@ func (d *document) kindBy(mediaType string) (kindOf, error) {
 }
 
 // checkSize compares a document with the size that its descriptor gives; 0 is none.
-func (d descriptor) checkSize(raw []byte) error {
+func (d Descriptor) checkSize(raw []byte) error {
 	if d.Size != 0 && d.Size != int64(len(raw)) {
 		return fmt.Errorf("%w: %.80s has %d bytes, its descriptor says %d", ErrInvalid, d.Digest, len(raw), d.Size)
 	}
 	return nil
 }
 
-// documents returns the small documents of an image, whose digests it has checked: from a registry or an archive.
-type documents interface {
-	// manifest returns the manifest or index with a digest, of at most maxDocument bytes.
-	manifest(ctx context.Context, digest string) ([]byte, error)
-	// config returns the config with a digest, of at most maxDocument bytes.
-	config(ctx context.Context, digest string) ([]byte, error)
+// Documents returns the small Documents of an image, whose digests it has checked: from a registry or an archive.
+type Documents interface {
+	// manifest returns the manifest or index with a digest, of at most MaxDocument bytes.
+	Manifest(ctx context.Context, digest string) ([]byte, error)
+	// Config returns the Config with a digest, of at most MaxDocument bytes.
+	Config(ctx context.Context, digest string) ([]byte, error)
 }
 
-// resolve follows indexes from a document to the manifest for linux/arch.
-func resolve(ctx context.Context, from documents, raw []byte, mediaType, arch string) (*document, error) {
-	chosen := false
+// read returns the manifest or index that d names.
+func (d Descriptor) read(ctx context.Context, from Documents) ([]byte, error) {
+	raw, err := from.Manifest(ctx, d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return raw, d.checkSize(raw)
+}
+
+// IsImage reports whether d names an image or an index.
+func (d Descriptor) IsImage() bool {
+	kind := mediaKinds[d.MediaType]
+	return kind == kindManifest || kind == kindIndex
+}
+
+// Refuse returns an error if d says that it is for another platform than linux/arch.
+func (d Descriptor) Refuse(arch string) error {
+	if d.Platform == nil || d.Platform.runsOn(arch) {
+		return nil
+	}
+	_, err := choose([]Descriptor{d}, arch)
+	return err
+}
+
+// resolve follows indexes from a document to the manifest for linux/arch. chosen: an index has said that the document
+// is for that platform.
+func resolve(
+	ctx context.Context, from Documents, raw []byte, mediaType string, chosen bool, arch string,
+) (*document, error) {
 	for depth := 0; ; depth++ {
 		doc, err := parseDocument(raw, mediaType)
 		if err != nil {
@@ -253,17 +307,14 @@ func resolve(ctx context.Context, from documents, raw []byte, mediaType, arch st
 		}
 		mediaType = next.MediaType
 		chosen = chosen || next.Platform != nil
-		if raw, err = from.manifest(ctx, next.Digest); err != nil {
-			return nil, err
-		}
-		if err := next.checkSize(raw); err != nil {
+		if raw, err = next.read(ctx, from); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // choose selects the manifest of an index that runs on linux/arch, or an index that may have it.
-func choose(manifests []descriptor, arch string) (descriptor, error) {
+func choose(manifests []Descriptor, arch string) (Descriptor, error) {
 	best := -1
 	rank := 0
 	var has []string
@@ -280,11 +331,11 @@ func choose(manifests []descriptor, arch string) (descriptor, error) {
 		if len(has) == 0 {
 			has = []string{"none"}
 		}
-		return descriptor{}, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound,
+		return Descriptor{}, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound,
 			arch, strings.Join(has, ", "))
 	}
-	if !isDigest(manifests[best].Digest) {
-		return descriptor{}, fmt.Errorf("%w: index names a manifest without a sha256 digest", ErrInvalid)
+	if !IsDigest(manifests[best].Digest) {
+		return Descriptor{}, fmt.Errorf("%w: index names a manifest without a sha256 digest", ErrInvalid)
 	}
 	return manifests[best], nil
 }
@@ -309,8 +360,8 @@ func word(s string) string {
 }
 
 // rankPlatform returns 0 for a manifest that cannot run on arch. The highest rank is chosen, the first among equals.
-func rankPlatform(d descriptor, arch string) int {
-	if k := mediaKinds[d.MediaType]; k != kindManifest && k != kindIndex {
+func rankPlatform(d Descriptor, arch string) int {
+	if !d.IsImage() {
 		return 0
 	}
 	if d.Platform == nil {

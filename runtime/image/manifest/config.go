@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package manifest
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// errOtherPlatform means a valid image for another platform.
-var errOtherPlatform = fmt.Errorf("%w: no match for platform", ErrInvalid)
+// ErrOtherPlatform means a valid image for another platform.
+var ErrOtherPlatform = fmt.Errorf("%w: no match for platform", ErrInvalid)
 
 // Limits of what an image says of its process. It is kept in images.json, which is read and written as a whole.
 const (
@@ -65,8 +65,8 @@ func (s *stringSet) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// config has the fields of an image's config that are used. History, labels and ports are not kept in memory.
-type config struct {
+// Config has the fields of an image's Config that are used. History, labels and ports are not kept in memory.
+type Config struct {
 	OS           string     `json:"os"`
 	Architecture string     `json:"architecture"`
 	Variant      string     `json:"variant"`
@@ -86,13 +86,13 @@ type config struct {
 	} `json:"rootfs"`
 }
 
-// parseConfig reads an image's config and checks it against its limits and the machine's platform; arch is empty when
+// ParseConfig reads an image's config and checks it against its limits and the machine's platform; arch is empty when
 // an index has named the platform. The error does not repeat what the config says, except its platform.
-func parseConfig(raw []byte, arch string) (*config, error) {
-	if len(raw) > maxDocument {
-		return nil, fmt.Errorf("%w: config of %d bytes, at most %d are allowed", ErrInvalid, len(raw), maxDocument)
+func ParseConfig(raw []byte, arch string) (*Config, error) {
+	if len(raw) > MaxDocument {
+		return nil, fmt.Errorf("%w: config of %d bytes, at most %d are allowed", ErrInvalid, len(raw), MaxDocument)
 	}
-	var c config
+	var c Config
 	switch err := json.Unmarshal(raw, &c); {
 	case errors.Is(err, errTooMany):
 		return nil, fmt.Errorf("%w: config with more than %d layers, %d variables or arguments, or %d volumes",
@@ -102,13 +102,13 @@ func parseConfig(raw []byte, arch string) (*config, error) {
 	}
 	said := platform{OS: c.OS, Architecture: cmp.Or(c.Architecture, arch), Variant: c.Variant}
 	if arch != "" && !said.runsOn(arch) {
-		return nil, fmt.Errorf("%w: image is for %s, this node is linux/%s", errOtherPlatform, &said, arch)
+		return nil, fmt.Errorf("%w: image is for %s, this node is linux/%s", ErrOtherPlatform, &said, arch)
 	}
 	if t := c.RootFS.Type; t != "" && t != "layers" {
 		return nil, fmt.Errorf("%w: the root file system in the config is of another type than layers", ErrInvalid)
 	}
 	for _, d := range c.RootFS.DiffIDs {
-		if !isDigest(d) {
+		if !IsDigest(d) {
 			return nil, fmt.Errorf("%w: layer digest in config is not sha256", ErrInvalid)
 		}
 	}
@@ -116,7 +116,7 @@ func parseConfig(raw []byte, arch string) (*config, error) {
 }
 
 // checkSize bounds what is kept of a config.
-func (c *config) checkSize() error {
+func (c *Config) checkSize() error {
 	p := &c.Process
 	size := 0
 	for _, list := range [][]string{p.Env, p.Entrypoint, p.Cmd} {
@@ -138,8 +138,8 @@ func (c *config) checkSize() error {
 	return nil
 }
 
-// kept returns what the store keeps of a config.
-func (c *config) kept() ocispec.ImageConfig {
+// Kept returns what the store keeps of a config.
+func (c *Config) Kept() ocispec.ImageConfig {
 	return ocispec.ImageConfig{
 		User:       c.Process.User,
 		Env:        c.Process.Env,
