@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 const (
@@ -38,13 +39,13 @@ type section struct{ at, size int64 }
 
 // openArchive reads the table of contents. A plain tar in a file is read in place; anything else is decompressed to a
 // file in tmp, which Close removes.
-func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tarFile, error) {
+func openArchive(ctx context.Context, r io.Reader, tmp string, lim unpack.Limits) (*tarFile, error) {
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
 	}
-	in := bufio.NewReaderSize(r, 128<<10) // decompress uses it as its own
-	compressed := isCompressed(in)
-	plain, err := decompress(ctx, in, nil)
+	in := bufio.NewReaderSize(r, 128<<10) // Decompress uses it as its own
+	packed := isCompressed(in)
+	plain, err := unpack.Decompress(ctx, in, nil)
 	if errors.Is(err, manifest.ErrInvalid) {
 		return nil, notArchive("its compression is damaged", err)
 	}
@@ -58,12 +59,12 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	}
 	closeSpool := func() error { return errors.Join(spool.Close(), os.Remove(spool.Name())) }
 	from := &ctxReader{done: ctx.Err, r: plain}
-	n, err := io.Copy(lim.space.writer(spool), io.LimitReader(from, lim.bytes+1))
-	if compressed && from.err != nil && ctx.Err() == nil {
+	n, err := io.Copy(lim.Space.Writer(spool), io.LimitReader(from, lim.Bytes+1))
+	if packed && from.err != nil && ctx.Err() == nil {
 		err = notArchive("its compression is damaged", from.err)
 	}
-	if err == nil && n > lim.bytes {
-		err = fmt.Errorf("%w: archive is larger than %d bytes", manifest.ErrInvalid, lim.bytes)
+	if err == nil && n > lim.Bytes {
+		err = fmt.Errorf("%w: archive is larger than %d bytes", manifest.ErrInvalid, lim.Bytes)
 	}
 	if err == nil {
 		_, err = spool.Seek(0, io.SeekStart)
@@ -122,7 +123,7 @@ func (c *ctxReader) Read(p []byte) (int, error) {
 // isCompressed reports whether decompress will decompress.
 func isCompressed(r *bufio.Reader) bool {
 	head, err := r.Peek(4)
-	return err == nil && hasMagic(head)
+	return err == nil && unpack.Compressed(head)
 }
 
 // isPlain reports whether f is a regular file, read from its start, that is not compressed.
@@ -136,7 +137,7 @@ func isPlain(f *os.File) bool {
 	}
 	head := make([]byte, 4)
 	n, err := f.ReadAt(head, 0)
-	return err == nil && n == 4 && !hasMagic(head)
+	return err == nil && n == 4 && !unpack.Compressed(head)
 }
 
 // scan records the position of each file's content. Package tar reads up to the end of a header, so the position after
@@ -238,18 +239,18 @@ func (t *tarFile) bytes(name string) ([]byte, error) {
 }
 
 // open streams a layer that is checked by its diff id only.
-func (t *tarFile) open(name string) (readVerifier, error) {
+func (t *tarFile) open(name string) (unpack.Source, error) {
 	s, ok := t.find(name)
 	if !ok {
 		return nil, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, name)
 	}
-	return trusted{io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
+	return unpack.Trusted{io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
 }
 
 func blobPath(digest string) string { return "blobs/sha256/" + manifest.HexOf(digest) }
 
 // blob streams a layer of an OCI layout; Verify checks its digest.
-func (t *tarFile) blob(digest string) (readVerifier, error) {
+func (t *tarFile) blob(digest string) (unpack.Source, error) {
 	rc, err := t.open(blobPath(digest))
 	if err != nil {
 		return nil, err

@@ -18,11 +18,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 var (
-	// errFetch marks errors of the transfer from the registry, as opposed to errors in the layer's content.
-	errFetch          = errors.New("fetch blob")
 	errConnectionLost = errors.New("connection lost")
 	errStalled        = errors.New("no data for a minute")
 	errSlow           = errors.New("too slow: the registry sends less than 4 KiB a second")
@@ -30,7 +29,7 @@ var (
 
 const (
 	blobTries = 5
-	openTime  = 2 * time.Minute // limits a request until its body begins, with redirects and tokens
+	openTime  = 2 * time.Minute // Limits a request until its body begins, with redirects and tokens
 )
 
 // blobReader streams a blob. After a broken connection it requests the remaining bytes. Verify checks the digest of all
@@ -67,7 +66,7 @@ func (r *repository) blob(ctx context.Context, digest string, size int64, m *met
 		pause:  backoff,
 	}
 	if err := b.open(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errFetch, err)
+		return nil, fmt.Errorf("%w: %w", unpack.ErrFetch, err)
 	}
 	return b, nil
 }
@@ -156,7 +155,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 	for {
 		if b.body == nil {
 			if err := b.reconnect(); err != nil {
-				return 0, fmt.Errorf("%w %s: %w", errFetch, b.digest, err)
+				return 0, fmt.Errorf("%w %s: %w", unpack.ErrFetch, b.digest, err)
 			}
 		}
 		n, err := b.pace.read(b.body, p)
@@ -185,7 +184,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 				return 0, context.Cause(b.ctx())
 			}
 			if errors.Is(err, errSlow) {
-				return 0, fmt.Errorf("%w %s: %w", errFetch, b.digest, err)
+				return 0, fmt.Errorf("%w %s: %w", unpack.ErrFetch, b.digest, err)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // Builtin is an image whose content is part of the program. Its tags can be neither pulled nor removed.
@@ -223,13 +224,13 @@ func (s *Store) unpackBuiltin(
 	if _, _, err := work.need(img.Layers); err != nil {
 		return Image{}, err
 	}
-	layer, err := work.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
+	layer, err := work.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (unpack.Source, error) {
 		b, err := load()
 		if err != nil {
 			return nil, err
 		}
 		rc, err := b.Layer()
-		return trusted{rc}, err
+		return unpack.Trusted{rc}, err
 	})
 	if err != nil {
 		return Image{}, err
@@ -259,8 +260,3 @@ func (s *Store) holdBuiltin(ctx context.Context, img Image) error {
 	}
 	return nil
 }
-
-// trusted is a source without a digest of the compressed bytes; the layer's diff id is checked in any case.
-type trusted struct{ io.ReadCloser }
-
-func (trusted) Verify() error { return nil }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // Pulls run in helper processes of the same program, one for each tenant (see Config.Helper): what registries answer is
@@ -75,7 +76,7 @@ var helperKinds = map[string]error{
 	"unauthorized": manifest.ErrUnauthorized,
 	"unavailable":  manifest.ErrUnavailable,
 	"invalid":      manifest.ErrInvalid,
-	"no space":     ErrNoSpace,
+	"no space":     unpack.ErrNoSpace,
 	"unreachable":  errUnreachable,
 	"locked":       errLocked,
 }

@@ -3,7 +3,6 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -118,15 +117,6 @@ func TestPullByHelper(t *testing.T) {
 	}
 }
 
-// wideFrame packs content (RFC 8878) in a zstd frame of one raw block that asks for the largest window, 128 MiB.
-func wideFrame(content []byte) []byte {
-	const windowLog27 = 17 << 3
-	out := append(bytes.Clone(zstdMagic), 0, windowLog27)
-	block := uint32(len(content))<<3 | 1 // the last one, raw
-	out = append(out, byte(block), byte(block>>8), byte(block>>16))
-	return append(out, content...)
-}
-
 // TestHelpersAreBounded: pulls of many namespaces that fail at once leave no more helpers than may run.
 func TestHelpersAreBounded(t *testing.T) {
 	store := helped(t, helperMemory)
@@ -146,7 +136,7 @@ func TestHelpersAreBounded(t *testing.T) {
 // the next pull gets a new one, and nothing is left in the store.
 func TestHelperOutOfMemory(t *testing.T) {
 	host := imagetest.NewRegistry(t)
-	imagetest.Push(t, host+"/bomb:1", imagetest.NewImage(t, wideFrame(imagetest.LayerTar(t, imagetest.File("bomb", "1")))))
+	imagetest.Push(t, host+"/bomb:1", imagetest.NewImage(t, imagetest.WideFrame(imagetest.LayerTar(t, imagetest.File("bomb", "1")))))
 	imagetest.Push(t, host+"/good:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1"))))
 	store := helped(t, 96<<20)
 	good := func(tenant string) {
@@ -230,24 +220,6 @@ func (s *Store) suspend(t *testing.T, pid int) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestWindowsAreCountedTogether: a zstd stream waits while others have the windows, and gives its own back.
-func TestWindowsAreCountedTogether(t *testing.T) {
-	all := newWindows()
-	first, err := decompress(t.Context(), bytes.NewReader(wideFrame([]byte("x"))), all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all.TryAcquire(1) {
-		t.Error("the largest window leaves room for others")
-	}
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	if !all.TryAcquire(maxWindow) {
-		t.Error("the window was not given back")
 	}
 }
 

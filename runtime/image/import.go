@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of
@@ -24,7 +25,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 		return nil, err
 	}
 	defer work.end()
-	a, err := openArchive(ctx, r, work.dir.Name(), limits{bytes: s.layers.most, space: s.layers.space})
+	a, err := openArchive(ctx, r, work.dir.Name(), unpack.Limits{Bytes: s.layers.most, Space: s.layers.space})
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +36,10 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	}
 	named := make([]*manifest.Plan, len(plans))
 	for i, p := range plans {
-		err := work.fetchLayers(ctx, p.Plan, &meter{}, func(_ context.Context, l manifest.Layer) (readVerifier, error) {
-			return p.open(l)
-		})
+		err := work.fetchLayers(ctx, p.Plan, &meter{},
+			func(_ context.Context, l manifest.Layer) (unpack.Source, error) {
+				return p.open(l)
+			})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(p.Tags), p.ID), " "), err)
 		}
@@ -49,7 +51,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 // importPlan is a plan and a function that opens its layers in the archive.
 type importPlan struct {
 	*manifest.Plan
-	open func(manifest.Layer) (readVerifier, error)
+	open func(manifest.Layer) (unpack.Source, error)
 }
 
 // plansOf reads index.json and manifest.json. An image that is in both gets the names of both.
@@ -121,7 +123,7 @@ func ociPlans(ctx context.Context, a *tarFile, arch string, add func(importPlan)
 			p.AddName(n, entry.Digest)
 		}
 		count++
-		add(importPlan{Plan: p, open: func(l manifest.Layer) (readVerifier, error) { return a.blob(l.Blob) }})
+		add(importPlan{Plan: p, open: func(l manifest.Layer) (unpack.Source, error) { return a.blob(l.Blob) }})
 	}
 	if count == 0 && skipped != nil {
 		return skipped
@@ -220,6 +222,6 @@ func dockerPlan(a *tarFile, arch string, m manifest.Docker) (importPlan, error) 
 		}
 		steps.AddName(n, "")
 	}
-	open := func(l manifest.Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }
+	open := func(l manifest.Layer) (unpack.Source, error) { return a.open(files[l.ChainID]) }
 	return importPlan{Plan: steps, open: open}, nil
 }

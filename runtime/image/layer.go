@@ -10,25 +10,24 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"keelson/lib/inroot"
 	"keelson/lib/keylock"
 	"keelson/lib/shares"
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // layers are the unpacked layers on disk, and those that are being made.
 type layers struct {
 	paths     paths
 	locks     *locks
-	space     *space
+	space     *unpack.Space
 	most      int64 // bytes of one unpacked layer
 	downloads *shares.Shares
-	windows   *windows
+	windows   *unpack.Windows
 	turns     keylock.Locks // layers that are unpacked, by tenant and chain id
 }
 
@@ -74,22 +73,15 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// source opens a layer's tar. It is called at most once, and only when the layer is not on disk.
-type source func(ctx context.Context) (rc readVerifier, err error)
+// opener opens a layer's tar. It is called at most once, and only when the layer is not on disk.
+type opener func(ctx context.Context) (unpack.Source, error)
 
-// readVerifier reads a layer's compressed bytes. Verify, called after the last read, checks their digest.
-type readVerifier interface {
-	Read([]byte) (int, error)
-	Close() error
-	Verify() error
-}
-
-// addLayer unpacks a layer, want, unless it is on disk. It is on the work's list already. below holds the chain ids of
-// its lower layers, lowest first; ready, which may be nil, is closed when they are committed. Concurrent calls of a
+// addLayer unpacks a layer, want, unless it is on disk. It is on the work's list already. below holds the directories
+// of its lower layers, lowest first; ready, which may be nil, is closed when they are committed. Concurrent calls of a
 // tenant for the same layer unpack it once. Tenants do not wait for each other: an image may name any layer as its own
 // and send it slowly.
 func (w *work) addLayer(
-	ctx context.Context, want manifest.Layer, below []string, ready <-chan struct{}, src source,
+	ctx context.Context, want manifest.Layer, below []string, ready <-chan struct{}, src opener,
 ) (manifest.Layer, error) {
 	unlock, err := w.layers.turns.LockContext(ctx, fmt.Sprintf("%q %s", w.tenant, want.ChainID))
 	if err != nil {
@@ -108,12 +100,12 @@ func (w *work) addLayer(
 	if err != nil {
 		return manifest.Layer{}, err
 	}
-	if got.diffID != want.DiffID {
+	if got.DiffID != want.DiffID {
 		return manifest.Layer{}, fmt.Errorf("%w: layer unpacks to %s, the image says %s", manifest.ErrInvalid,
-			got.diffID, want.DiffID)
+			got.DiffID, want.DiffID)
 	}
-	want.Disk = got.disk
-	want.Inodes = got.inodes
+	want.Disk = got.Disk
+	want.Inodes = got.Inodes
 	if ready != nil {
 		select {
 		case <-ready:
@@ -121,35 +113,35 @@ func (w *work) addLayer(
 			return manifest.Layer{}, context.Cause(ctx)
 		}
 	}
-	if err := w.layers.inherit(filepath.Join(tmp, "fs"), got.tree, below); err != nil {
+	if err := got.Inherit(filepath.Join(tmp, "fs"), below); err != nil {
 		return manifest.Layer{}, fmt.Errorf("unpack layer %s: %w", want.DiffID, err)
 	}
 	return want, w.layers.commit(tmp, want)
 }
 
-func (l *layers) unpackSource(ctx context.Context, tenant, root string, src source) (unpacked, error) {
+func (l *layers) unpackSource(ctx context.Context, tenant, root string, src opener) (unpack.Unpacked, error) {
 	leave, err := l.downloads.Enter(ctx, tenant)
 	if err != nil {
-		return unpacked{}, err
+		return unpack.Unpacked{}, err
 	}
 	defer leave()
-	if err := l.space.check(0); err != nil { // before the transfer
-		return unpacked{}, err
+	if err := l.space.Check(0); err != nil { // before the transfer
+		return unpack.Unpacked{}, err
 	}
 	if err := os.Mkdir(root, 0o755); err != nil {
-		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
+		return unpack.Unpacked{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	if err := os.Chmod(root, 0o755); err != nil { // Mkdir applies the umask
-		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
+		return unpack.Unpacked{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	rc, err := src(ctx)
 	if err != nil {
-		return unpacked{}, err
+		return unpack.Unpacked{}, err
 	}
 	defer func() { _ = rc.Close() }()
-	got, err := unpack(ctx, root, rc, limits{bytes: l.most, space: l.space, windows: l.windows})
+	got, err := unpack.Layer(ctx, root, rc, unpack.Limits{Bytes: l.most, Space: l.space, Windows: l.windows})
 	if err != nil {
-		return unpacked{}, err
+		return unpack.Unpacked{}, err
 	}
 	return got, rc.Verify()
 }
@@ -191,28 +183,4 @@ func syncTree(dir string) error {
 		return err
 	}
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
-}
-
-// inherit completes the directories in root without an entry in the layer (see directory.inherit). below is lowest
-// first.
-func (l *layers) inherit(root string, tree *directory, below []string) (err error) {
-	dir, err := inroot.Open(root)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
-	lower := make([]*inroot.Dir, 0, len(below))
-	defer func() {
-		for _, layer := range lower {
-			err = errors.Join(err, layer.Close())
-		}
-	}()
-	for _, chain := range slices.Backward(below) {
-		layer, err := inroot.Open(l.paths.LayerDir(chain))
-		if err != nil {
-			return err
-		}
-		lower = append(lower, layer)
-	}
-	return tree.inherit(dir, "", lower)
 }

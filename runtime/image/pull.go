@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // Request asks for one image.
@@ -141,7 +142,7 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n manifest.Name, reque
 		return Image{}, err
 	}
 	defer work.end()
-	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l manifest.Layer) (readVerifier, error) {
+	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l manifest.Layer) (unpack.Source, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {

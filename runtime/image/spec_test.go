@@ -3,7 +3,6 @@
 package image
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,14 +11,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -405,44 +401,5 @@ func TestImageLayouts(t *testing.T) {
 		case c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)):
 			t.Errorf("%s: got %v, want %q", c.name, err, c.text)
 		}
-	}
-}
-
-// TestEntriesOfLayers has the rules of single entries.
-func TestEntriesOfLayers(t *testing.T) {
-	imagetest.NeedRoot(t)
-	for _, bad := range []string{".wh.", "d/.wh.", "d/.wh..", "d/.wh..."} {
-		if _, _, err := unpackTar(t, imagetest.File("d/", ""), imagetest.File(bad, "")); !errors.Is(err, manifest.ErrInvalid) {
-			t.Errorf("whiteout %q: got %v, want it refused", bad, err)
-		}
-	}
-	then := time.Unix(1_000_000_000, 0)
-	dir, _, err := unpackTar(t,
-		imagetest.Header(tar.Header{
-			Typeflag: tar.TypeDir,
-			Name:     "dir/",
-			Mode:     0o700,
-			ModTime:  then,
-		}),
-		imagetest.File("dir/file", "1"), imagetest.File("file", "1"),
-		imagetest.File("file/", ""), imagetest.File("file/in", "2"), // a file becomes a directory
-		imagetest.File("was/", ""), imagetest.File("was/in", "1"), imagetest.File("was", "2"), // and the other way round
-		imagetest.Header(tar.Header{
-			Typeflag: tar.TypeDir,
-			Name:     "dir/",
-			Mode:     0o711,
-			ModTime:  then,
-		}),
-		symlink("link", "file/in"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"dir/", "dir/file=1", "file/", "file/in=2", "link L---------", "was=2"}
-	if got := imagetest.Tree(t, dir); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	info, err := os.Stat(filepath.Join(dir, "dir"))
-	if err != nil || info.Mode().Perm() != 0o711 || !info.ModTime().Equal(then) {
-		t.Errorf("dir: got %v, %v, want mode 711 and %v", info, err, then)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"keelson/lib/shares"
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // ErrBuiltin is the error of removing a built-in image.
@@ -124,10 +125,10 @@ func Open(cfg Config) (*Store, error) {
 		layers: &layers{
 			paths:     paths,
 			locks:     locks,
-			space:     &space{dir: paths.dir, reserve: cfg.ReserveBytes, collect: collector.makeRoom},
+			space:     unpack.NewSpace(paths.dir, cfg.ReserveBytes, collector.makeRoom),
 			most:      cfg.MaxLayerBytes,
 			downloads: shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
-			windows:   newWindows(),
+			windows:   unpack.NewWindows(),
 		},
 		registries: &registries{
 			arch:        runtime.GOARCH,

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/unpack"
 )
 
 // work is a pull or an import that makes layers. Its directory below tmp has what it makes, and its list of the layers
@@ -99,7 +100,7 @@ func (w *work) need(layers []manifest.Layer) (have []manifest.Layer, found []boo
 // stay until the work ends.
 func (w *work) fetchLayers(ctx context.Context, steps *manifest.Plan, m *meter, open func(
 	context.Context, manifest.Layer,
-) (readVerifier, error),
+) (unpack.Source, error),
 ) error {
 	have, found, err := w.need(steps.Layers)
 	if err != nil {
@@ -116,11 +117,11 @@ func (w *work) fetchLayers(ctx context.Context, steps *manifest.Plan, m *meter, 
 	}
 	m.report()
 	group, gctx := errgroup.WithContext(ctx)
-	chains := make([]string, 0, len(steps.Layers))
+	dirs := make([]string, 0, len(steps.Layers))
 	var ready chan struct{}
 	for i, l := range steps.Layers {
-		below := slices.Clone(chains)
-		chains = append(chains, l.ChainID)
+		below := slices.Clone(dirs)
+		dirs = append(dirs, w.layers.paths.LayerDir(l.ChainID))
 		if found[i] {
 			continue
 		}
@@ -128,7 +129,7 @@ func (w *work) fetchLayers(ctx context.Context, steps *manifest.Plan, m *meter, 
 		under := ready
 		ready = mine
 		group.Go(func() error {
-			got, err := w.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) {
+			got, err := w.addLayer(gctx, l, below, under, func(ctx context.Context) (unpack.Source, error) {
 				return open(ctx, l)
 			})
 			if err != nil {

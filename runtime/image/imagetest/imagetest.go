@@ -189,3 +189,12 @@ func Front(t testing.TB, interfere func(w http.ResponseWriter, r *http.Request, 
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://")
 }
+
+// WideFrame packs content (RFC 8878) in a zstd frame of one raw block that asks for the largest window, 128 MiB.
+func WideFrame(content []byte) []byte {
+	const windowLog27 = 17 << 3
+	out := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, windowLog27}
+	block := uint32(len(content))<<3 | 1 // the last one, raw
+	out = append(out, byte(block), byte(block>>8), byte(block>>16))
+	return append(out, content...)
+}

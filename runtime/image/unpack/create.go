@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"archive/tar"
@@ -94,7 +94,7 @@ func (u *unpacker) createFile(base string, h *tar.Header, content io.Reader) err
 	for left := h.Size; left > 0 && err == nil; {
 		n := min(left, stride)
 		if left != h.Size {
-			if err = errors.Join(u.cancel(), u.space.check(n)); err != nil {
+			if err = errors.Join(u.cancel(), u.limits.Space.Check(n)); err != nil {
 				break
 			}
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"errors"
@@ -105,7 +105,7 @@ func (u *unpacker) mkdir(dir *inroot.Dir, p string, parent *directory, name stri
 		return nil, fmt.Errorf("%w: layer has more than %d directories", manifest.ErrInvalid, maxDirectories)
 	}
 	if u.made%32 == 0 {
-		if err := u.space.check(0); err != nil {
+		if err := u.limits.Space.Check(0); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"archive/tar"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -20,10 +21,10 @@ import (
 	"keelson/runtime/image/manifest"
 )
 
-func unpackTar(t testing.TB, entries ...imagetest.Entry) (dir string, got unpacked, err error) {
+func unpackTar(t testing.TB, entries ...imagetest.Entry) (dir string, got Unpacked, err error) {
 	t.Helper()
 	dir = t.TempDir()
-	got, err = unpack(t.Context(), dir, bytes.NewReader(imagetest.LayerTar(t, entries...)), limits{bytes: 1 << 30})
+	got, err = Layer(t.Context(), dir, bytes.NewReader(imagetest.LayerTar(t, entries...)), Limits{Bytes: 1 << 30})
 	return dir, got, err
 }
 
@@ -116,14 +117,14 @@ func TestHostileTars(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	big := imagetest.LayerTar(t, imagetest.File("a", strings.Repeat("x", 5000)), imagetest.File("b", strings.Repeat("x", 5000)))
-	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 9000}); !errors.Is(err,
+	if _, err := Layer(t.Context(), t.TempDir(), bytes.NewReader(big), Limits{Bytes: 9000}); !errors.Is(err,
 		manifest.ErrInvalid) || !strings.Contains(err.Error(), "more than 9000 bytes") {
 		t.Errorf("too big: got %v", err)
 	}
-	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 10000}); err != nil {
+	if _, err := Layer(t.Context(), t.TempDir(), bytes.NewReader(big), Limits{Bytes: 10000}); err != nil {
 		t.Errorf("just fits: %v", err)
 	}
-	if _, err := unpack(t.Context(), t.TempDir(), strings.NewReader("this is no tar"), limits{bytes: 1000}); !errors.Is(
+	if _, err := Layer(t.Context(), t.TempDir(), strings.NewReader("this is no tar"), Limits{Bytes: 1000}); !errors.Is(
 		err, manifest.ErrInvalid) {
 		t.Errorf("no tar: got %v", err)
 	}
@@ -144,35 +145,6 @@ func TestDeviceThatLooksLikeAWhiteoutIsSkipped(t *testing.T) {
 	}
 	if got := imagetest.Tree(t, dir); !slices.Equal(got, []string{"fifo p---------"}) {
 		t.Errorf("got %q", got)
-	}
-}
-
-func TestImplicitDirectoriesInherit(t *testing.T) {
-	imagetest.NeedRoot(t)
-	host := imagetest.NewRegistry(t)
-	lower := imagetest.LayerTar(t,
-		imagetest.Header(tar.Header{
-			Typeflag: tar.TypeDir,
-			Name:     "tmp/",
-			Mode:     0o1777,
-			Uid:      7,
-			Gid:      8,
-		}),
-		imagetest.Header(tar.Header{Typeflag: tar.TypeDir, Name: "var/", Mode: 0o700}))
-	imagetest.Push(t, host+"/a:1",
-		imagetest.NewImage(t, lower, imagetest.LayerTar(t, imagetest.File("x", "")), imagetest.LayerTar(t, imagetest.File("tmp/f", "1"), imagetest.File("new/f", "1"))))
-	s := newStore(t)
-	img, err := s.Pull(t.Context(), Request{Ref: host + "/a:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fi, err := os.Stat(filepath.Join(s.LayerDir(img.Layers[2].ChainID), "tmp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := fi.Sys().(*syscall.Stat_t)
-	if fi.Mode() != os.ModeDir|os.ModeSticky|0o777 || st.Uid != 7 || st.Gid != 8 {
-		t.Errorf("tmp: got %v %d:%d, want that of the layer below", fi.Mode(), st.Uid, st.Gid)
 	}
 }
 
@@ -225,5 +197,44 @@ func TestOwnersModesAndAttributes(t *testing.T) {
 	}
 	if isOpaque(filepath.Join(dir, "d")) {
 		t.Error("a tar made a directory opaque through its attributes")
+	}
+}
+
+// TestEntriesOfLayers has the rules of single entries.
+func TestEntriesOfLayers(t *testing.T) {
+	imagetest.NeedRoot(t)
+	for _, bad := range []string{".wh.", "d/.wh.", "d/.wh..", "d/.wh..."} {
+		if _, _, err := unpackTar(t, imagetest.File("d/", ""), imagetest.File(bad, "")); !errors.Is(err, manifest.ErrInvalid) {
+			t.Errorf("whiteout %q: got %v, want it refused", bad, err)
+		}
+	}
+	then := time.Unix(1_000_000_000, 0)
+	dir, _, err := unpackTar(t,
+		imagetest.Header(tar.Header{
+			Typeflag: tar.TypeDir,
+			Name:     "dir/",
+			Mode:     0o700,
+			ModTime:  then,
+		}),
+		imagetest.File("dir/file", "1"), imagetest.File("file", "1"),
+		imagetest.File("file/", ""), imagetest.File("file/in", "2"), // a file becomes a directory
+		imagetest.File("was/", ""), imagetest.File("was/in", "1"), imagetest.File("was", "2"), // and the other way round
+		imagetest.Header(tar.Header{
+			Typeflag: tar.TypeDir,
+			Name:     "dir/",
+			Mode:     0o711,
+			ModTime:  then,
+		}),
+		symlink("link", "file/in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"dir/", "dir/file=1", "file/", "file/in=2", "link L---------", "was=2"}
+	if got := imagetest.Tree(t, dir); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	info, err := os.Stat(filepath.Join(dir, "dir"))
+	if err != nil || info.Mode().Perm() != 0o711 || !info.ModTime().Equal(then) {
+		t.Errorf("dir: got %v, %v, want mode 711 and %v", info, err, then)
 	}
 }

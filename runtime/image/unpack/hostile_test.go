@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"archive/tar"
@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"keelson/lib/inroot"
 	"keelson/runtime/image/imagetest"
@@ -78,22 +76,20 @@ func (o *outside) check(t testing.TB) {
 // stack unpacks layers upon each other as addLayer does. Errors do not matter here.
 func stack(t testing.TB, tars ...[]byte) {
 	t.Helper()
-	s := &layers{paths: paths{dir: t.TempDir()}}
 	var below []string
 	for i, b := range tars {
-		chain := fmt.Sprintf("sha256:%064d", i)
-		root := s.paths.LayerDir(chain)
-		if err := os.MkdirAll(root, 0o755); err != nil {
+		root := t.TempDir()
+		if err := os.Chmod(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		got, err := unpack(t.Context(), root, bytes.NewReader(b), limits{bytes: 1 << 20})
+		got, err := Layer(t.Context(), root, bytes.NewReader(b), Limits{Bytes: 1 << 20})
 		if err == nil {
-			err = s.inherit(root, got.tree, below)
+			err = got.Inherit(root, below)
 		}
 		if err != nil && !errors.Is(err, manifest.ErrInvalid) {
 			t.Logf("layer %d: %v", i, err)
 		}
-		below = append(below, chain)
+		below = append(below, root)
 	}
 }
 
@@ -196,7 +192,6 @@ func TestFollowsTheLayersOwnLinks(t *testing.T) {
 
 func TestInheritSeesWhatOverlayShows(t *testing.T) {
 	imagetest.NeedRoot(t)
-	store := &layers{paths: paths{dir: t.TempDir()}}
 	dirOf := func(name string, mode int64) imagetest.Entry {
 		return imagetest.Header(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode})
 	}
@@ -206,20 +201,16 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 		{imagetest.File("a/b/f", ""), imagetest.File("gone/b/f", "")},
 	}
 	var below []string
-	for i, l := range content {
-		chain := fmt.Sprintf("sha256:%064d", i)
-		if err := os.MkdirAll(store.paths.LayerDir(chain), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		got, err := unpack(t.Context(), store.paths.LayerDir(chain), bytes.NewReader(imagetest.LayerTar(t, l...)),
-			limits{bytes: 1 << 20})
+	for _, l := range content {
+		root := t.TempDir()
+		got, err := Layer(t.Context(), root, bytes.NewReader(imagetest.LayerTar(t, l...)), Limits{Bytes: 1 << 20})
 		if err == nil {
-			err = store.inherit(store.paths.LayerDir(chain), got.tree, below)
+			err = got.Inherit(root, below)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		below = append(below, chain)
+		below = append(below, root)
 	}
 	for p, want := range map[string]fs.FileMode{
 		"a":      0o705,
@@ -227,7 +218,7 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 		"gone":   0o755,
 		"gone/b": 0o755,
 	} {
-		if fi, err := os.Stat(filepath.Join(store.paths.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
+		if fi, err := os.Stat(filepath.Join(below[2], p)); err != nil || fi.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want %v", p, fi, err, want)
 		}
 	}
@@ -270,64 +261,6 @@ type nulls struct{}
 func (nulls) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
-}
-
-// TestReserveStaysFree unpacks more than fits on a small disk: a clear error comes before the disk is full, and nothing
-// stays.
-func TestReserveStaysFree(t *testing.T) {
-	imagetest.NeedRoot(t)
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,nr_inodes=20000"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	store := newStore(t, func(c *Config) { c.Dir = dir })
-	lowest := int64(1 << 60)
-	watch := make(chan struct{})
-	watched := make(chan struct{})
-	go func() { // ends when watch is closed
-		defer close(watched)
-		for {
-			var st unix.Statfs_t
-			if unix.Statfs(dir, &st) == nil {
-				lowest = min(lowest, int64(st.Bavail)*st.Bsize)
-			}
-			select {
-			case <-watch:
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}()
-	big := strings.Repeat("x", 12<<20)
-	many := make([]imagetest.Entry, 0, 20000)
-	for i := range cap(many) {
-		many = append(many, imagetest.File(fmt.Sprintf("f%d", i), ""))
-	}
-	host := imagetest.NewRegistry(t)
-	for tag, l := range map[string][]imagetest.Entry{
-		"files":  {imagetest.File("a", big), imagetest.File("b", big), imagetest.File("c", big), imagetest.File("d", big), imagetest.File("e", big)},
-		"one":    {imagetest.File("a", strings.Repeat("x", 60<<20))},
-		"inodes": many,
-	} {
-		imagetest.Push(t, host+"/big:"+tag, imagetest.NewImage(t, imagetest.LayerTar(t, l...)))
-		_, err := store.Pull(t.Context(), Request{Ref: host + "/big:" + tag})
-		if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove images") {
-			t.Errorf("%s: %v, want %v", tag, err, ErrNoSpace)
-		}
-	}
-	close(watch)
-	<-watched
-	if want := reserveOf(64 << 20); lowest < want {
-		t.Errorf("free space fell to %d, %d are reserved", lowest, want)
-	}
-	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); len(left) != 0 || err != nil {
-		t.Errorf("left in tmp: %v, %v", left, err)
-	}
-	imagetest.Push(t, host+"/small:1", imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "fits"))))
-	if _, err := store.Pull(t.Context(), Request{Ref: host + "/small:1"}); err != nil {
-		t.Errorf("an image that fits: %v", err)
-	}
 }
 
 func TestReserveOf(t *testing.T) {
@@ -448,7 +381,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = unpack(t.Context(), root, bytes.NewReader(b), limits{bytes: 1 << 20}) // must end, and stay below root
+		_, _ = Layer(t.Context(), root, bytes.NewReader(b), Limits{Bytes: 1 << 20}) // must end, and stay below root
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 			t.Errorf("next to the root: %v, %v", left, err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"bufio"
@@ -25,11 +25,11 @@ const (
 	minWindow = 8 << 20
 )
 
-// windows bounds the windows of all zstd streams of a store together, so that a few layers do not take a helper's
+// Windows bounds the Windows of all zstd streams of a store together, so that a few layers do not take a helper's
 // memory.
-type windows = semaphore.Weighted
+type Windows = semaphore.Weighted
 
-func newWindows() *windows { return semaphore.NewWeighted(maxWindow) }
+func NewWindows() *Windows { return semaphore.NewWeighted(maxWindow) }
 
 var (
 	gzipMagic = []byte{0x1f, 0x8b, 0x08}
@@ -39,16 +39,16 @@ var (
 	skipMagic = []byte{0x2a, 0x4d, 0x18}
 )
 
-// decompress detects the compression from the first bytes, because media types of registries are not reliable. Plain
+// Decompress detects the compression from the first bytes, because media types of registries are not reliable. Plain
 // bytes pass through. A zstd stream waits for its window; Close gives that back. all may be nil: no limit.
-func decompress(ctx context.Context, r io.Reader, all *windows) (io.ReadCloser, error) {
+func Decompress(ctx context.Context, r io.Reader, all *Windows) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 128<<10)
 	head, err := br.Peek(4)
 	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	switch {
-	case !hasMagic(head):
+	case !Compressed(head):
 		return io.NopCloser(br), nil
 	case bytes.HasPrefix(head, gzipMagic):
 		z, err := gzip.NewReader(br)
@@ -95,8 +95,8 @@ func windowOf(r *bufio.Reader) int64 {
 	return int64(min(max(h.WindowSize, minWindow), maxWindow)) // bounded
 }
 
-// hasMagic reports whether the first bytes are those of gzip or zstd.
-func hasMagic(head []byte) bool {
+// Compressed reports whether the first bytes are those of gzip or zstd.
+func Compressed(head []byte) bool {
 	return bytes.HasPrefix(head, gzipMagic) || bytes.Equal(head, zstdMagic) || len(head) == 4 &&
 		head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], skipMagic)
 }

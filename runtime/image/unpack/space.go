@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"errors"
@@ -13,12 +13,18 @@ import (
 // ErrNoSpace means that an image would use the reserved disk space.
 var ErrNoSpace = errors.New("not enough free disk space for the image")
 
-// space checks the free space of the store's file system. The cluster's database usually is on the same file system and
+// Space checks the free Space of the store's file system. The cluster's database usually is on the same file system and
 // fails when that is full; the reserve keeps space for it.
-type space struct {
+type Space struct {
 	dir     string
-	reserve int64  // bytes; 0: reserveOf
-	collect func() // makes room; may be nil
+	reserve int64
+	collect func()
+}
+
+// NewSpace returns the space of the file system of dir. reserve is in bytes, 0 means reserveOf the file system; collect
+// makes room, and may be nil.
+func NewSpace(dir string, reserve int64, collect func()) *Space {
+	return &Space{dir: dir, reserve: reserve, collect: collect}
 }
 
 // reserveOf returns the reserve for a file system size: a twentieth, between 128 MiB and 4 GiB, but at most a quarter.
@@ -26,9 +32,9 @@ func reserveOf(total int64) int64 {
 	return min(max(min(total/20, 4<<30), 128<<20), total/4)
 }
 
-// check fails when less than the reserve would be free after need more bytes, or few inodes are free, although what
+// Check fails when less than the reserve would be free after need more bytes, or few inodes are free, although what
 // is not needed was collected. A nil space never fails.
-func (s *space) check(need int64) error {
+func (s *Space) Check(need int64) error {
 	if s == nil {
 		return nil
 	}
@@ -40,7 +46,7 @@ func (s *space) check(need int64) error {
 	return err
 }
 
-func (s *space) look(need int64) error {
+func (s *Space) look(need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
 		return fmt.Errorf("look for free space: statfs %s: %w", s.dir, err)
@@ -63,18 +69,18 @@ func (s *space) look(need int64) error {
 	return nil
 }
 
-// writer returns a writer to w that fails when there is no more space.
-func (s *space) writer(w io.Writer) io.Writer { return &spaceWriter{w: w, space: s, next: 0} }
+// Writer returns a writer to w that fails when there is no more space.
+func (s *Space) Writer(w io.Writer) io.Writer { return &spaceWriter{w: w, space: s, next: 0} }
 
 type spaceWriter struct {
 	w     io.Writer
-	space *space
+	space *Space
 	next  int64 // bytes until the next check
 }
 
 func (s *spaceWriter) Write(p []byte) (int, error) {
 	if s.next -= int64(len(p)); s.next <= 0 {
-		if err := s.space.check(stride); err != nil {
+		if err := s.space.Check(stride); err != nil {
 			return 0, err
 		}
 		s.next = stride

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package unpack
 
 import (
 	"archive/tar"
@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,25 +38,49 @@ const (
 	maxRatio  = 200
 )
 
-// unpacked is the result of unpack.
-type unpacked struct {
-	diffID string
-	disk   int64 // bytes on disk, in blocks of 4 KiB
-	inodes int64
+// Unpacked is a layer that was Unpacked.
+type Unpacked struct {
+	DiffID string
+	Disk   int64 // bytes on disk, in blocks of 4 KiB
+	Inodes int64
 	tree   *directory
 }
 
-// limits are the limits of unpack.
-type limits struct {
-	bytes   int64    // of content
-	space   *space   // may be nil
-	windows *windows // may be nil
+// Inherit completes the directories of the layer in root that have no entry in it (see directory.inherit). below are
+// the directories of the layers below, lowest first.
+func (u *Unpacked) Inherit(root string, below []string) (err error) {
+	dir, err := inroot.Open(root)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	lower := make([]*inroot.Dir, 0, len(below))
+	defer func() {
+		for _, layer := range lower {
+			err = errors.Join(err, layer.Close())
+		}
+	}()
+	for _, path := range slices.Backward(below) {
+		layer, err := inroot.Open(path)
+		if err != nil {
+			return err
+		}
+		lower = append(lower, layer)
+	}
+	return u.tree.inherit(dir, "", lower)
+}
+
+// Limits bound what a layer may be.
+type Limits struct {
+	Bytes   int64    // of content
+	Space   *Space   // may be nil
+	Windows *Windows // may be nil
 }
 
 // unpacker makes a lower directory for overlayfs from the entries of a layer's tar. Every path is resolved by dir, so
 // that no name and no link in a layer leads out of it. Owners are set only as root.
 type unpacker struct {
-	limits
+	limits   Limits
 	dir      *inroot.Dir
 	cancel   func() error
 	bytes    int64 // of content, by the headers
@@ -69,17 +94,17 @@ type unpacker struct {
 	parentAt string
 }
 
-// unpack extracts the tar (plain, gzip, zstd) in r below root and reads r to its end.
-func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpacked, err error) {
+// Layer extracts the tar (plain, gzip, zstd) in r below root and reads r to its end.
+func Layer(ctx context.Context, root string, r io.Reader, lim Limits) (out Unpacked, err error) {
 	in := &counter{r: r}
-	plain, err := decompress(ctx, in, lim.windows)
+	plain, err := Decompress(ctx, in, lim.Windows)
 	if err != nil {
-		return unpacked{}, err
+		return Unpacked{}, err
 	}
 	defer func() { _ = plain.Close() }()
 	dir, err := inroot.Open(root)
 	if err != nil {
-		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
+		return Unpacked{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	sum := sha256.New()
@@ -90,22 +115,22 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 		tree:   &directory{explicit: true},
 		asRoot: os.Geteuid() == 0,
 	}
-	tee := io.TeeReader(&bounded{r: plain, in: in, max: 2*lim.bytes + 64<<20}, sum)
+	tee := io.TeeReader(&bounded{r: plain, in: in, max: 2*lim.Bytes + 64<<20}, sum)
 	if err := u.extract(tar.NewReader(tee)); err != nil {
-		return unpacked{}, describeUnpackError(err)
+		return Unpacked{}, describeUnpackError(err)
 	}
 	// Bytes after the end of the tar are part of the digest. They are padding, so their number is limited.
 	n, err := io.Copy(io.Discard, io.LimitReader(tee, 64<<20))
 	if err != nil {
-		return unpacked{}, describeUnpackError(err)
+		return Unpacked{}, describeUnpackError(err)
 	}
 	if n == 64<<20 {
-		return unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", manifest.ErrInvalid)
+		return Unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", manifest.ErrInvalid)
 	}
-	return unpacked{
-		diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)),
-		disk:   u.disk,
-		inodes: u.entries,
+	return Unpacked{
+		DiffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)),
+		Disk:   u.disk,
+		Inodes: u.entries,
 		tree:   u.tree,
 	}, nil
 }
@@ -145,7 +170,7 @@ func describeUnpackError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err,
 		manifest.ErrInvalid),
-		errors.Is(err, errFetch),
+		errors.Is(err, ErrFetch),
 		errors.Is(err, ErrNoSpace):
 		return err
 	case errors.Is(err, unix.ENOSPC):
@@ -215,8 +240,8 @@ func (u *unpacker) checkEntry(header *tar.Header, name string) (bool, error) {
 	if u.entries > maxEntries {
 		return false, fmt.Errorf("%w: layer has more than %d entries", manifest.ErrInvalid, maxEntries)
 	}
-	if header.Size < 0 || header.Size > u.limits.bytes-u.bytes {
-		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", manifest.ErrInvalid, u.limits.bytes)
+	if header.Size < 0 || header.Size > u.limits.Bytes-u.bytes {
+		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", manifest.ErrInvalid, u.limits.Bytes)
 	}
 	if len(name) >= unix.PathMax {
 		return false, fmt.Errorf("%w: path of %d bytes", manifest.ErrInvalid, len(name))
@@ -231,7 +256,7 @@ func (u *unpacker) checkEntry(header *tar.Header, name string) (bool, error) {
 		return false, nil // a device 0:0 is a whiteout for overlayfs
 	}
 	if header.Size > 0 || u.entries%32 == 0 {
-		if err := u.space.check(header.Size); err != nil {
+		if err := u.limits.Space.Check(header.Size); err != nil {
 			return false, err
 		}
 	}
