@@ -43,7 +43,7 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim unpack.Limits
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
 	}
-	in := bufio.NewReaderSize(r, 128<<10) // Decompress uses it as its own
+	in := bufio.NewReaderSize(r, 128<<10) // unpack.Decompress uses it as its own
 	packed := isCompressed(in)
 	plain, err := unpack.Decompress(ctx, in, nil)
 	if errors.Is(err, manifest.ErrInvalid) {
@@ -278,12 +278,12 @@ func (s *digestReader) Verify() error {
 	return nil
 }
 
-// Manifest implements documents.
+// Manifest implements manifest.Documents.
 func (t *tarFile) Manifest(_ context.Context, digest string) ([]byte, error) {
 	return t.checked(digest)
 }
 
-// Config implements documents.
+// Config implements manifest.Documents.
 func (t *tarFile) Config(_ context.Context, digest string) ([]byte, error) { return t.checked(digest) }
 
 // checked reads a manifest, index or config and checks its digest.

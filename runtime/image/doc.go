@@ -28,12 +28,11 @@
 //  3. A layer is deleted only when no image, no lease and no work of a living process names it. So collection waits for
 //     no transfer.
 //  4. Bytes become visible only after their digest was checked.
-//  5. Every path of a layer goes through lib/inroot: no name and no link in it leads out of the layer's directory.
+//  5. Every path of a layer goes through lib/inroot: no name and no link in it leads out of the layer's directory
+//     (package unpack).
 //  6. Pulls and imports leave a part of the disk free (Config.ReserveBytes), so that images never fill it.
 //  7. What registries and archives send is bounded before it is read, and its lists while they are read (package
-//     manifest).
-//  8. A host that a registry names, other than its own, is never on this node (door.go). An error repeats nothing of an
-//     answer (answer.go).
-//  9. A tenant waits for no other tenant's transfer, lock or place, and none is held by one that sends less than its
-//     pace (pace.go).
+//     manifest). Nothing of it leads to this node, and no error repeats it (package registry).
+//  8. A tenant waits for no other tenant's transfer, lock or place, and none is held by one that sends less than its
+//     pace.
 package image

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/registry"
 	"keelson/runtime/image/unpack"
 )
 
@@ -49,10 +50,10 @@ type (
 		LockPatience  time.Duration     `json:"lockPatience"`
 	}
 	helperRequest struct {
-		ID     int64  `json:"id"`
-		Cancel bool   `json:"cancel,omitempty"` // the pull with this id
-		Ref    string `json:"ref,omitempty"`
-		Auth   *Auth  `json:"auth,omitempty"`
+		ID     int64          `json:"id"`
+		Cancel bool           `json:"cancel,omitempty"` // the pull with this id
+		Ref    string         `json:"ref,omitempty"`
+		Auth   *registry.Auth `json:"auth,omitempty"`
 	}
 	helperReply struct {
 		Ready bool     `json:"ready,omitempty"` // of the process, not of a pull
@@ -77,7 +78,7 @@ var helperKinds = map[string]error{
 	"unavailable":  manifest.ErrUnavailable,
 	"invalid":      manifest.ErrInvalid,
 	"no space":     unpack.ErrNoSpace,
-	"unreachable":  errUnreachable,
+	"unreachable":  registry.ErrUnreachable,
 	"locked":       errLocked,
 }
 
@@ -125,7 +126,7 @@ type helper struct {
 
 // call is one pull of a helper.
 type call struct {
-	ref   string // of the image
+	warn  func(text string)
 	meter *meter
 	taken bool          // guarded by mu of helpers
 	done  chan struct{} // closed when image and err are set
@@ -210,7 +211,7 @@ func (hs *helpers) begin(request Request, m *meter) (*helper, int64, *call, erro
 	}
 	h.last++
 	id := h.last
-	c := &call{ref: request.Ref, meter: m, done: make(chan struct{})}
+	c := &call{warn: request.Warn, meter: m, done: make(chan struct{})}
 	h.calls[id] = c
 	hs.mu.Unlock()
 	if err := h.send(helperRequest{ID: id, Ref: request.Ref, Auth: request.Auth}); err != nil {
@@ -391,7 +392,7 @@ func (hs *helpers) handle(h *helper, r *helperReply) {
 	switch {
 	case call == nil || r.Taken:
 	case r.Warning != "":
-		logWarning(hs.log, call.ref, r.Warning)
+		call.warn(r.Warning)
 	case !r.End:
 		call.meter.set(r.Done, r.Total)
 	default:
@@ -412,8 +413,17 @@ func (r *helperReply) err() error {
 			kinds = append(kinds, kind)
 		}
 	}
-	return &answerError{kind: errors.Join(kinds...), text: r.Error}
+	return &helperError{kinds: kinds, text: r.Error}
 }
+
+// helperError is an error of a pull in a helper.
+type helperError struct {
+	kinds []error // those of helperKinds that it is
+	text  string
+}
+
+func (e *helperError) Error() string   { return e.text }
+func (e *helperError) Unwrap() []error { return e.kinds }
 
 // stop ends all helpers and returns when they have ended.
 func (hs *helpers) stop() {

@@ -18,6 +18,7 @@ import (
 	"keelson/lib/waittest"
 	"keelson/runtime/image/imagetest"
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/registry"
 )
 
 const helperEnv = "KEELSON_TEST_IMAGE_HELPER"
@@ -93,7 +94,7 @@ func TestPullByHelper(t *testing.T) {
 		"127.0.0.1:1/app:1":    manifest.ErrUnavailable,
 		"UPPER/case":           manifest.ErrReference,
 		host + "/none:1":       manifest.ErrNotFound,
-		"127.0.0.1:1/app:oops": errUnreachable,
+		"127.0.0.1:1/app:oops": registry.ErrUnreachable,
 	} {
 		if _, err := store.Pull(t.Context(), Request{Ref: ref, Tenant: "one"}); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", ref, err, want)

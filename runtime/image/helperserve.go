@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"keelson/lib/linux"
+	"keelson/runtime/image/registry"
 )
 
 // ServeHelper is the main function of a helper process (see helpers): it serves requests of in, with replies to out,
@@ -108,7 +109,7 @@ func (w *helperWork) begin(ctx context.Context, r helperRequest) {
 					out.Kinds = append(out.Kinds, name)
 				}
 			}
-			if Unreachable(err) {
+			if registry.Unreachable(err) {
 				out.Kinds = append(out.Kinds, "unreachable")
 			}
 		}

@@ -30,7 +30,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 		return nil, err
 	}
 	defer func() { _ = a.Close() }()
-	plans, err := plansOf(ctx, a, s.registries.arch)
+	plans, err := plansOf(ctx, a, s.arch)
 	if err != nil {
 		return nil, err
 	}

@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/registry"
 	"keelson/runtime/image/unpack"
 )
 
 // Request asks for one image.
 type Request struct {
-	Ref  string // the image's name
-	Auth *Auth  // nil: anonymous
+	Ref  string         // the image's name
+	Auth *registry.Auth // nil: anonymous
 	// Tenant is whose pull it is: the pod's namespace. Tenants share no transfer and do not wait for each other's.
 	Tenant   string
 	Progress Progress // may be nil
@@ -31,6 +32,9 @@ func (s *Store) Pull(ctx context.Context, request Request) (Image, error) {
 	imageName, err := manifest.ParseName(request.Ref)
 	if err != nil {
 		return Image{}, err
+	}
+	if request.Warn == nil {
+		request.Warn = func(text string) { s.log.Info("registry warned", "image", request.Ref, "warning", text) }
 	}
 	if s.builtin.source.local(imageName) {
 		if !s.builtin.source.named(request.Ref) {
@@ -106,12 +110,8 @@ func (s *Store) Close() {
 // pullHere pulls an image in this process. It tries the endpoints in order. The error of a mirror is returned only
 // together with that of the registry.
 func (s *Store) pullHere(ctx context.Context, n manifest.Name, request Request, m *meter) (Image, error) {
-	ends, err := s.registries.endpoints(n)
-	if err != nil {
-		return Image{}, fmt.Errorf("pull %s: %w", n, err)
-	}
 	var mirrorErr error
-	for _, e := range ends {
+	for _, e := range s.registries.Endpoints(n) {
 		img, err := s.pullFrom(ctx, e, n, request, m)
 		if err == nil {
 			return img, nil
@@ -119,9 +119,9 @@ func (s *Store) pullHere(ctx context.Context, n manifest.Name, request Request, 
 		if ctx.Err() != nil {
 			return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 		}
-		if e.mirror {
-			mirrorErr = fmt.Errorf("mirror %s: %w", e.host, err)
-			s.log.Debug("pull from mirror failed", "image", n.String(), "mirror", e.host, "error", err)
+		if e.Mirror {
+			mirrorErr = fmt.Errorf("mirror %s: %w", e.Host, err)
+			s.log.Debug("pull from mirror failed", "image", n.String(), "mirror", e.Host, "error", err)
 			continue
 		}
 		if mirrorErr != nil {
@@ -132,8 +132,8 @@ func (s *Store) pullHere(ctx context.Context, n manifest.Name, request Request, 
 	return Image{}, fmt.Errorf("pull %s: no registry to ask", n)
 }
 
-func (s *Store) pullFrom(ctx context.Context, e endpoint, n manifest.Name, request Request, m *meter) (Image, error) {
-	steps, repo, err := s.registries.find(ctx, e, n, request)
+func (s *Store) pullFrom(ctx context.Context, e registry.Endpoint, n manifest.Name, request Request, m *meter) (Image, error) {
+	steps, repo, err := s.registries.Find(ctx, e, n, s.arch, request.Auth, request.Warn)
 	if err != nil {
 		return Image{}, err
 	}
@@ -143,7 +143,7 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n manifest.Name, reque
 	}
 	defer work.end()
 	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l manifest.Layer) (unpack.Source, error) {
-		return repo.blob(ctx, l.Blob, l.Size, m)
+		return repo.Blob(ctx, l.Blob, l.Size, m.add)
 	})
 	if err != nil {
 		return Image{}, err

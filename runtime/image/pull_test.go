@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -34,6 +35,7 @@ import (
 	"keelson/lib/waittest"
 	"keelson/runtime/image/imagetest"
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/registry"
 )
 
 func TestErrorsSayWhatIsWrong(t *testing.T) {
@@ -116,25 +118,22 @@ func TestPullSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
-	login, err := (&Auth{Username: "me", Password: "secret"}).authenticator(host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	login := authn.FromConfig(authn.AuthConfig{Username: "me", Password: "secret"})
 	if err := remote.Write(ref, img, remote.WithAuth(login)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		name string
-		auth *Auth
+		auth *registry.Auth
 		ok   bool
 	}{
 		{"none", nil, false},
-		{"user and password", &Auth{Username: "me", Password: "secret"}, true},
-		{"wrong password", &Auth{Username: "me", Password: "x"}, false},
-		{"auth", &Auth{Auth: "bWU6c2VjcmV0"}, true},
-		{"auth that is not base64", &Auth{Auth: "%"}, false},
-		{"for this server", &Auth{Username: "me", Password: "secret", ServerAddress: "https://" + host + "/v1/"}, true},
-		{"for another server", &Auth{Username: "me", Password: "secret", ServerAddress: "other.io"}, false},
+		{"user and password", &registry.Auth{Username: "me", Password: "secret"}, true},
+		{"wrong password", &registry.Auth{Username: "me", Password: "x"}, false},
+		{"auth", &registry.Auth{Auth: "bWU6c2VjcmV0"}, true},
+		{"auth that is not base64", &registry.Auth{Auth: "%"}, false},
+		{"for this server", &registry.Auth{Username: "me", Password: "secret", ServerAddress: "https://" + host + "/v1/"}, true},
+		{"for another server", &registry.Auth{Username: "me", Password: "secret", ServerAddress: "other.io"}, false},
 	} {
 		_, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:1", Auth: c.auth})
 		if c.ok && err != nil || !c.ok && !errors.Is(err, manifest.ErrUnauthorized) {
@@ -145,39 +144,11 @@ func TestPullSecrets(t *testing.T) {
 	mirrored := newStore(t, func(c *Config) { c.Mirrors = map[string]string{"registry.invalid": "http://" + host} })
 	seen.Store("")
 	if _, err := mirrored.Pull(t.Context(),
-		Request{Ref: "registry.invalid/app:1", Auth: &Auth{Username: "me", Password: "secret"}}); err == nil {
+		Request{Ref: "registry.invalid/app:1", Auth: &registry.Auth{Username: "me", Password: "secret"}}); err == nil {
 		t.Error("the mirror accepted a secret that was not for it")
 	}
 	if got := seen.Load(); got != "" {
 		t.Errorf("the mirror saw %q", got)
-	}
-}
-
-func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
-	for host, want := range map[string]bool{
-		"localhost":             true,
-		"localhost:5000":        true,
-		"127.0.0.1:5000":        true,
-		"127.9.9.9":             true,
-		"[::1]:5000":            true,
-		"10.0.0.1:5000":         false,
-		"docker.io":             false,
-		"localhost.example.com": false,
-		"192.168.1.1":           false,
-		"notlocalhost:80":       false,
-	} {
-		if got := isLoopback(host); got != want {
-			t.Errorf("isLoopback(%q): got %v, want %v", host, got, want)
-		}
-	}
-	// named without TLS, and not named
-	for host, plain := range map[string]bool{"10.0.0.1": false, "registry.example.com": true} {
-		out := &door{connections: newConnections(nil), host: host, plain: plain}
-		req := httptest.NewRequest(http.MethodGet, "http://10.0.0.1/v2/", nil)
-		if resp, err := out.RoundTrip(req); err == nil ||
-			!strings.Contains(err.Error(), `refusing plain HTTP to "10.0.0.1"`) {
-			t.Errorf("from %s: got %v, %v", host, resp, err)
-		}
 	}
 }
 
@@ -520,6 +491,59 @@ func BenchmarkPull(b *testing.B) {
 	for b.Loop() {
 		if _, err := newStore(b).Pull(b.Context(), Request{Ref: host + "/app:1"}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestTenantsDoNotWaitForEachOther: layers that one namespace's registry does not send keep no other from pulling, not
+// even from the same image, nor from one whose layers the slow image claims as its own.
+func TestTenantsDoNotWaitForEachOther(t *testing.T) {
+	var held atomic.Int32
+	var layers sync.Map // paths of the slow layers
+	hold := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if _, slow := layers.Load(r.URL.Path); slow && r.Method == http.MethodGet {
+			held.Add(1)
+			<-r.Context().Done()
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+	host := imagetest.Front(t, hold)
+	good := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	imagetest.Push(t, host+"/good:1", good)
+	ctx, cancel := context.WithCancel(t.Context())
+	store := newStore(t)
+	ended := make(chan error, 8)
+	for i := range cap(ended) {
+		ref := fmt.Sprintf("%s/slow%d:1", host, i)
+		img := good // claims the layer of the good one
+		if i > 0 {
+			img = imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("b", fmt.Sprint(i))))
+		}
+		imagetest.Push(t, ref, img)
+		all, err := img.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := all[0].Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers.Store(fmt.Sprintf("/v2/slow%d/blobs/%s", i, digest), true)
+		go func() { // ends when ctx is cancelled
+			_, err := store.Pull(ctx, Request{Ref: ref, Tenant: "greedy"})
+			ended <- err
+		}()
+	}
+	waittest.Until(t, "the greedy namespace has its downloads", func() bool { return held.Load() == 4 })
+	got, err := store.Pull(t.Context(), Request{Ref: host + "/good:1", Tenant: "other"})
+	if err != nil || got.ID != imagetest.IDOf(t, good) {
+		t.Errorf("another namespace: got %s, %v", got.ID, err)
+	}
+	cancel()
+	for range cap(ended) {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: got %v", err)
 		}
 	}
 }

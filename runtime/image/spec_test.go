@@ -4,21 +4,15 @@ package image
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 
 	"keelson/runtime/image/imagetest"
 	"keelson/runtime/image/manifest"
@@ -234,88 +228,6 @@ func TestAnswersOfRegistries(t *testing.T) {
 	}
 }
 
-// roundTrips answers requests by a function and keeps them.
-type roundTrips struct {
-	mu     sync.Mutex
-	seen   []*http.Request
-	answer func(*http.Request) (code int, header http.Header, body []byte)
-}
-
-func (r *roundTrips) RoundTrip(request *http.Request) (*http.Response, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen = append(r.seen, request.Clone(context.Background()))
-	code, header, body := r.answer(request)
-	return &http.Response{
-		StatusCode:    code,
-		Header:        header,
-		Body:          io.NopCloser(bytes.NewReader(body)),
-		ContentLength: int64(len(body)),
-		Request:       request,
-	}, nil
-}
-
-// TestRequestsOfAPull: manifests are asked for with the types that are understood, and what authorizes a request goes
-// to the registry's host alone, also when it redirects to another host.
-func TestRequestsOfAPull(t *testing.T) {
-	content := []byte("content")
-	for scheme, authorization := range map[string]string{"Basic": "Basic bWU6c2VjcmV0", "Bearer": "Bearer given"} {
-		trips := &roundTrips{answer: func(r *http.Request) (int, http.Header, []byte) {
-			switch {
-			case r.URL.Host == "cdn.example.com":
-				return http.StatusOK, http.Header{"Content-Type": {imagetest.TypeManifest}}, content
-			case r.URL.Path == "/token":
-				return http.StatusOK, http.Header{}, []byte(`{"access_token":"given"}`)
-			case r.Header.Get("Authorization") != authorization:
-				challenge := scheme + ` realm="https://r.example.com/token",service="s"`
-				return http.StatusUnauthorized, http.Header{"Www-Authenticate": {challenge}}, nil
-			case r.URL.Path == "/v2/":
-				return http.StatusOK, http.Header{}, nil
-			}
-			return http.StatusTemporaryRedirect, http.Header{"Location": {"https://cdn.example.com" + r.URL.Path}}, nil
-		}}
-		repo, err := name.NewRepository("r.example.com/app")
-		if err != nil {
-			t.Fatal(err)
-		}
-		auth := authn.FromConfig(authn.AuthConfig{Username: "me", Password: "secret"})
-		rt, err := (&login{repo: repo, auth: auth, out: trips}).start(t.Context())
-		if err != nil {
-			t.Fatalf("%s: %v", scheme, err)
-		}
-		source := &repository{repo: repo, rt: rt}
-		if _, _, err := source.document(t.Context(), "manifests", "t"); err != nil {
-			t.Errorf("%s: manifest: %v", scheme, err)
-		}
-		body, err := source.blob(t.Context(), manifest.DigestOf(content), int64(len(content)), &meter{})
-		if err != nil {
-			t.Fatalf("%s: blob: %v", scheme, err)
-		}
-		if err := errors.Join(body.Verify(), body.Close()); err != nil {
-			t.Errorf("%s: blob: %v", scheme, err)
-		}
-		away := 0
-		for _, r := range trips.seen {
-			if r.URL.Host == "cdn.example.com" {
-				away++
-				if got := r.Header.Get("Authorization"); got != "" {
-					t.Errorf("%s: another host got %q", scheme, got)
-				}
-			}
-			if accept := r.Header.Get("Accept"); strings.Contains(r.URL.Path, "/manifests/") &&
-				(!strings.Contains(accept, imagetest.TypeIndex) || !strings.Contains(accept, imagetest.TypeDockerManifest)) {
-				t.Errorf("%s: a manifest is asked for with Accept %q", scheme, accept)
-			}
-			if r.Method != http.MethodGet {
-				t.Errorf("%s: %s %s", scheme, r.Method, r.URL)
-			}
-		}
-		if away != 2 {
-			t.Errorf("%s: %d requests were redirected, want 2", scheme, away)
-		}
-	}
-}
-
 // TestWarningsOfRegistries: each warning is reported once, from a helper process, too, and changes nothing.
 func TestWarningsOfRegistries(t *testing.T) {
 	plain := imagetest.LayerTar(t, imagetest.File("a", "1"))
@@ -327,7 +239,7 @@ func TestWarningsOfRegistries(t *testing.T) {
 		w.Header().Add("Warning", `110 proxy "stale"`)
 		reg.ServeHTTP(w, r)
 	}))
-	want := []string{`deprecated "soon"`, strings.Repeat("x", maxWarningText)}
+	want := []string{`deprecated "soon"`, strings.Repeat("x", 500)}
 	var got []string
 	request := Request{Ref: host + "/app:t", Warn: func(text string) { got = append(got, text) }}
 	if _, err := newStore(t).Pull(t.Context(), request); err != nil || !slices.Equal(got, want) {
@@ -335,7 +247,7 @@ func TestWarningsOfRegistries(t *testing.T) {
 	}
 	var log bytes.Buffer
 	store := helped(t, helperMemory)
-	store.helpers.log = slog.New(slog.NewTextHandler(&log, nil))
+	store.log = slog.New(slog.NewTextHandler(&log, nil))
 	if _, err := store.Pull(t.Context(), Request{Ref: host + "/app:t", Tenant: "one"}); err != nil {
 		t.Error(err)
 	}

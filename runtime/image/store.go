@@ -15,6 +15,7 @@ import (
 
 	"keelson/lib/shares"
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/registry"
 	"keelson/runtime/image/unpack"
 )
 
@@ -78,7 +79,8 @@ type Store struct {
 	leases     *leases
 	collector  *collector
 	layers     *layers
-	registries *registries
+	registries *registry.Registries
+	arch       string // of this machine
 	flights    *flights
 	helpers    *helpers // nil: pulls run in this process
 	log        *slog.Logger
@@ -92,10 +94,9 @@ func Open(cfg Config) (*Store, error) {
 	cfg.MaxLayerBytes = cmp.Or(cfg.MaxLayerBytes, 128<<30)
 	cfg.lockPatience = cmp.Or(cfg.lockPatience, lockPatience)
 	cfg.Downloads = cmp.Or(cfg.Downloads, 4)
-	for host, url := range cfg.Mirrors {
-		if _, err := parseMirror(url); err != nil {
-			return nil, fmt.Errorf("open image store: mirror of %s: %w", host, err)
-		}
+	registries, err := registry.New(cfg.Mirrors)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
 	}
 	paths, err := makePaths(cfg.Dir)
 	if err != nil {
@@ -130,14 +131,10 @@ func Open(cfg Config) (*Store, error) {
 			downloads: shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
 			windows:   unpack.NewWindows(),
 		},
-		registries: &registries{
-			arch:        runtime.GOARCH,
-			mirrors:     cfg.Mirrors,
-			connections: newConnections(cfg.Mirrors),
-			log:         cfg.Log,
-		},
-		flights: &flights{byKey: map[string]*flight{}, running: map[*flight]struct{}{}},
-		log:     cfg.Log,
+		registries: registries,
+		arch:       runtime.GOARCH,
+		flights:    &flights{byKey: map[string]*flight{}, running: map[*flight]struct{}{}},
+		log:        cfg.Log,
 	}
 	if len(cfg.Helper) > 0 {
 		store.helpers = newHelpers(cfg, processes, collector.collectDead)

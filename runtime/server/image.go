@@ -16,6 +16,7 @@ import (
 	"keelson/runtime/fault"
 	"keelson/runtime/image"
 	"keelson/runtime/image/manifest"
+	"keelson/runtime/image/registry"
 	"keelson/runtime/podnet"
 )
 
@@ -36,9 +37,9 @@ func (s *images) PullImage(
 	if ref == "" {
 		return nil, fault.InvalidArgument("pull image: no image named")
 	}
-	var auth *image.Auth
+	var auth *registry.Auth
 	if a := request.GetAuth(); a != nil {
-		auth = &image.Auth{
+		auth = &registry.Auth{
 			Username:      a.GetUsername(),
 			Password:      a.GetPassword(),
 			Auth:          a.GetAuth(),
@@ -61,7 +62,7 @@ func (s *images) PullImage(
 
 // addImportHint adds to a network error how to get an image without reaching its registry.
 func addImportHint(err error) error {
-	if !image.Unreachable(err) {
+	if !registry.Unreachable(err) {
 		return err
 	}
 	return fmt.Errorf("%w (its registry cannot be reached: import the image with `keelson image import FILE`, or "+

@@ -65,7 +65,7 @@ func (s *stringSet) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Config has the fields of an image's Config that are used. History, labels and ports are not kept in memory.
+// Config has the fields of an image's config that are used. History, labels and ports are not kept in memory.
 type Config struct {
 	OS           string     `json:"os"`
 	Architecture string     `json:"architecture"`

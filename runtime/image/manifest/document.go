@@ -88,7 +88,7 @@ func (l *nameList) UnmarshalJSON(raw []byte) error {
 	return decodeOnce((*[]string)(l), raw, maxNames)
 }
 
-// Descriptor refers to a document or a layer. It has the fields of an OCI Descriptor that are used: the
+// Descriptor refers to a document or a layer. It has the fields of an OCI descriptor that are used: the
 // others cost no memory.
 type Descriptor struct {
 	MediaType   string      `json:"mediaType"`
@@ -134,7 +134,7 @@ const (
 	kindSchema1
 )
 
-// mediaKinds are the media types that are understood. AcceptedTypes lists those that a registry is asked for.
+// mediaKinds are the media types that are understood.
 var mediaKinds = map[string]kindOf{
 	"application/vnd.oci.image.manifest.v1+json":                kindManifest,
 	"application/vnd.docker.distribution.manifest.v2+json":      kindManifest,
@@ -157,6 +157,7 @@ var configTypes = []string{
 var ErrArtifact = fmt.Errorf("%w: it is an artifact, not a container image: its config has another media type",
 	ErrInvalid)
 
+// AcceptedTypes are the media types of manifests and indexes that a registry is asked for.
 var AcceptedTypes = []string{
 	"application/vnd.oci.image.index.v1+json",
 	"application/vnd.oci.image.manifest.v1+json",
@@ -252,11 +253,11 @@ func (d Descriptor) checkSize(raw []byte) error {
 	return nil
 }
 
-// Documents returns the small Documents of an image, whose digests it has checked: from a registry or an archive.
+// Documents has the small documents of an image, whose digests it has checked: from a registry or an archive.
 type Documents interface {
-	// manifest returns the manifest or index with a digest, of at most MaxDocument bytes.
+	// Manifest returns the manifest or index with a digest, of at most MaxDocument bytes.
 	Manifest(ctx context.Context, digest string) ([]byte, error)
-	// Config returns the Config with a digest, of at most MaxDocument bytes.
+	// Config returns the config with a digest, of at most MaxDocument bytes.
 	Config(ctx context.Context, digest string) ([]byte, error)
 }
 

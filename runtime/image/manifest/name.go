@@ -54,13 +54,16 @@ func (n Name) String() string {
 	return n.Repo + ":" + n.Tag
 }
 
+// IsDigest reports whether d is a sha256 digest.
 func IsDigest(d string) bool {
 	h, ok := strings.CutPrefix(d, "sha256:")
 	return ok && len(h) == 64 && strings.Trim(h, "0123456789abcdef") == ""
 }
 
+// HexOf returns the hex digits of a digest, which are a file name.
 func HexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
+// DigestOf returns the digest of b.
 func DigestOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])

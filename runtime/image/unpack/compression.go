@@ -25,10 +25,11 @@ const (
 	minWindow = 8 << 20
 )
 
-// Windows bounds the Windows of all zstd streams of a store together, so that a few layers do not take a helper's
+// Windows bounds the windows of all zstd streams of a store together, so that a few layers do not take a helper's
 // memory.
 type Windows = semaphore.Weighted
 
+// NewWindows returns windows of which none is in use.
 func NewWindows() *Windows { return semaphore.NewWeighted(maxWindow) }
 
 var (

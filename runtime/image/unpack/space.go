@@ -13,7 +13,7 @@ import (
 // ErrNoSpace means that an image would use the reserved disk space.
 var ErrNoSpace = errors.New("not enough free disk space for the image")
 
-// Space checks the free Space of the store's file system. The cluster's database usually is on the same file system and
+// Space checks the free space of the store's file system. The cluster's database usually is on the same file system and
 // fails when that is full; the reserve keeps space for it.
 type Space struct {
 	dir     string

@@ -204,7 +204,7 @@ func (u *unpacker) extract(tr *tar.Reader) error {
 	}
 }
 
-// Entry extracts one Entry of the tar.
+// entry extracts one entry of the tar.
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	if wanted, err := u.checkEntry(header, name); !wanted || err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package registry
 
 import (
 	"context"
@@ -29,18 +29,18 @@ var (
 
 const (
 	blobTries = 5
-	openTime  = 2 * time.Minute // Limits a request until its body begins, with redirects and tokens
+	openTime  = 2 * time.Minute // limits a request until its body begins, with redirects and tokens
 )
 
 // blobReader streams a blob. After a broken connection it requests the remaining bytes. Verify checks the digest of all
 // bytes.
 type blobReader struct {
 	ctx    func() context.Context // of the pull
-	repo   *repository
+	repo   *Repository
 	url    string
 	digest string
-	size   int64 // as the manifest says
-	meter  *meter
+	size   int64         // as the manifest says
+	count  func(n int64) // is called with the bytes that have come
 	pause  func(context.Context, int) error
 
 	body   io.ReadCloser
@@ -52,8 +52,9 @@ type blobReader struct {
 	tries  int   // for the minBytes from there
 }
 
-// blob opens a blob. It makes the first request itself, so that a refusal is returned here and not by Read.
-func (r *repository) blob(ctx context.Context, digest string, size int64, m *meter) (*blobReader, error) {
+// Blob opens a blob. count is called with the number of bytes of each read. It makes the first request itself, so that
+// a refusal is returned here and not by Read.
+func (r *Repository) Blob(ctx context.Context, digest string, size int64, count func(int64)) (unpack.Source, error) {
 	ctx = context.WithValue(ctx, layerRequest{}, true)
 	b := &blobReader{
 		ctx:    func() context.Context { return ctx },
@@ -61,7 +62,7 @@ func (r *repository) blob(ctx context.Context, digest string, size int64, m *met
 		url:    r.url("blobs", digest),
 		digest: digest,
 		size:   size,
-		meter:  m,
+		count:  count,
 		sum:    sha256.New(),
 		pause:  backoff,
 	}
@@ -162,7 +163,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 		if n > 0 {
 			b.at += int64(n)
 			b.sum.Write(p[:n])
-			b.meter.add(int64(n))
+			b.count(int64(n))
 			if b.at > b.size {
 				return 0, fmt.Errorf("%w: blob %s is longer than the %d bytes that its manifest says",
 					manifest.ErrInvalid,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package registry
 
 import (
 	"context"
@@ -77,43 +77,39 @@ func sameRegistry(server, host string) bool {
 	return canonical(server) == canonical(host)
 }
 
-// repository is an authenticated connection to one repository of a registry. It implements documents.
-type repository struct {
+// Repository is an authenticated connection to one repository of a registry. It implements manifest.Documents.
+type Repository struct {
 	repo     name.Repository
 	rt       http.RoundTripper // authenticates
 	warnings warnings          // of manifests and configs, which are read one after the other
 }
 
-// find reads what an image consists of from one endpoint, and returns the connection that its layers come from.
-func (r *registries) find(
-	ctx context.Context, e endpoint, n manifest.Name, request Request,
-) (*manifest.Plan, *repository, error) {
+// Find reads what an image for linux/arch consists of from one endpoint, and returns the connection that its layers
+// come from. auth may be nil; warn is called with what the registry warns of.
+func (r *Registries) Find(
+	ctx context.Context, e Endpoint, n manifest.Name, arch string, auth *Auth, warn func(text string),
+) (*manifest.Plan, *Repository, error) {
 	ref, err := e.reference(n)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", manifest.ErrReference, err)
 	}
-	auth := request.Auth
-	if e.mirror && auth != nil && auth.ServerAddress == "" {
+	if e.Mirror && auth != nil && auth.ServerAddress == "" {
 		auth = nil // a mirror must not get the credentials of the registry
 	}
-	login, err := auth.authenticator(e.host)
+	login, err := auth.authenticator(e.Host)
 	if err != nil {
 		return nil, nil, err
 	}
-	repo, err := r.connect(ctx, e, ref.Context(), login)
+	repo, err := r.connect(ctx, e, ref.Context(), login, warn)
 	if err != nil {
 		return nil, nil, err
-	}
-	repo.warnings.report = request.Warn
-	if request.Warn == nil {
-		repo.warnings.report = func(text string) { logWarning(r.log, n.String(), text) }
 	}
 	raw, mediaType, err := repo.document(ctx, "manifests", ref.Identifier())
 	if err != nil {
 		return nil, nil, err
 	}
 	digest := manifest.DigestOf(raw)
-	steps, err := manifest.ReadPlan(ctx, repo, raw, mediaType, r.arch)
+	steps, err := manifest.ReadPlan(ctx, repo, raw, mediaType, arch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,9 +118,9 @@ func (r *registries) find(
 }
 
 // connect pings the registry to learn its scheme and authentication, and logs in.
-func (r *registries) connect(
-	ctx context.Context, e endpoint, repo name.Repository, auth authn.Authenticator,
-) (*repository, error) {
+func (r *Registries) connect(
+	ctx context.Context, e Endpoint, repo name.Repository, auth authn.Authenticator, warn func(text string),
+) (*Repository, error) {
 	out := &door{connections: r.connections, host: repo.RegistryStr(), plain: e.plain}
 	retry := transport.NewRetry(out,
 		transport.WithRetryPredicate(retryable),
@@ -140,7 +136,7 @@ func (r *registries) connect(
 	if err != nil {
 		return nil, describeAnswer(repo.RegistryStr(), err)
 	}
-	return &repository{repo: repo, rt: rt}, nil
+	return &Repository{repo: repo, rt: rt, warnings: warnings{report: warn}}, nil
 }
 
 // retryable reports whether a request may be repeated at once: after a broken connection, but not a refused one, for
@@ -158,7 +154,7 @@ func retryable(err error) bool {
 }
 
 // url returns the URL of a manifest ("manifests") or blob ("blobs") by its tag or digest.
-func (r *repository) url(kind, id string) string {
+func (r *Repository) url(kind, id string) string {
 	u := url.URL{
 		Scheme: r.repo.Scheme(),
 		Host:   r.repo.RegistryStr(),
@@ -168,7 +164,7 @@ func (r *repository) url(kind, id string) string {
 }
 
 // document gets a manifest, index or config. If it was asked for by digest, that is checked.
-func (r *repository) document(ctx context.Context, kind, id string) (raw []byte, mediaType string, err error) {
+func (r *Repository) document(ctx context.Context, kind, id string) (raw []byte, mediaType string, err error) {
 	host := r.repo.RegistryStr()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url(kind, id), http.NoBody)
 	if err != nil {
@@ -205,12 +201,14 @@ func (r *repository) document(ctx context.Context, kind, id string) (raw []byte,
 	return raw, strings.TrimSpace(mediaType), nil
 }
 
-func (r *repository) Manifest(ctx context.Context, digest string) ([]byte, error) {
+// Manifest implements manifest.Documents.
+func (r *Repository) Manifest(ctx context.Context, digest string) ([]byte, error) {
 	raw, _, err := r.document(ctx, "manifests", digest)
 	return raw, err
 }
 
-func (r *repository) Config(ctx context.Context, digest string) ([]byte, error) {
+// Config implements manifest.Documents.
+func (r *Repository) Config(ctx context.Context, digest string) ([]byte, error) {
 	raw, _, err := r.document(ctx, "blobs", digest)
 	return raw, err
 }

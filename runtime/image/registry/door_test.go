@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package registry
 
 import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"keelson/lib/dial"
-	"keelson/lib/waittest"
-	"keelson/runtime/image/imagetest"
 )
 
 func TestAddressesOfRegistries(t *testing.T) {
@@ -158,58 +154,5 @@ func TestPace(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestTenantsDoNotWaitForEachOther: layers that one namespace's registry does not send keep no other from pulling, not
-// even from the same image, nor from one whose layers the slow image claims as its own.
-func TestTenantsDoNotWaitForEachOther(t *testing.T) {
-	var held atomic.Int32
-	var layers sync.Map // paths of the slow layers
-	hold := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if _, slow := layers.Load(r.URL.Path); slow && r.Method == http.MethodGet {
-			held.Add(1)
-			<-r.Context().Done()
-			return
-		}
-		next.ServeHTTP(w, r)
-	}
-	host := imagetest.Front(t, hold)
-	good := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
-	imagetest.Push(t, host+"/good:1", good)
-	ctx, cancel := context.WithCancel(t.Context())
-	store := newStore(t)
-	ended := make(chan error, 8)
-	for i := range cap(ended) {
-		ref := fmt.Sprintf("%s/slow%d:1", host, i)
-		img := good // claims the layer of the good one
-		if i > 0 {
-			img = imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("b", fmt.Sprint(i))))
-		}
-		imagetest.Push(t, ref, img)
-		all, err := img.Layers()
-		if err != nil {
-			t.Fatal(err)
-		}
-		digest, err := all[0].Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		layers.Store(fmt.Sprintf("/v2/slow%d/blobs/%s", i, digest), true)
-		go func() { // ends when ctx is cancelled
-			_, err := store.Pull(ctx, Request{Ref: ref, Tenant: "greedy"})
-			ended <- err
-		}()
-	}
-	waittest.Until(t, "the greedy namespace has its downloads", func() bool { return held.Load() == 4 })
-	got, err := store.Pull(t.Context(), Request{Ref: host + "/good:1", Tenant: "other"})
-	if err != nil || got.ID != imagetest.IDOf(t, good) {
-		t.Errorf("another namespace: got %s, %v", got.ID, err)
-	}
-	cancel()
-	for range cap(ended) {
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: got %v", err)
-		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package registry
 
 import (
 	"context"
@@ -41,8 +41,8 @@ func (e *answerError) Unwrap() []error {
 	return out
 }
 
-// errUnreachable marks an error of a helper process for which Unreachable returns true.
-var errUnreachable = errors.New("unreachable")
+// ErrUnreachable marks an error of a helper process for which Unreachable returns true.
+var ErrUnreachable = errors.New("unreachable")
 
 // Unreachable reports whether an error says that a registry could not be reached at all.
 func Unreachable(err error) bool {
@@ -50,7 +50,7 @@ func Unreachable(err error) bool {
 		return true
 	}
 	_, ok := errors.AsType[*net.DNSError](err)
-	return ok || errors.Is(err, errUnreachable)
+	return ok || errors.Is(err, ErrUnreachable)
 }
 
 // describeAnswer returns the error of a request as an answerError. Errors that are ours already stay as they are. host

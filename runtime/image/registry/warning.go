@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package registry
 
 import (
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,8 +40,4 @@ func warningText(header string) (string, bool) {
 	}
 	text := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 	return printable(text[:min(len(text), maxWarningText)]), true
-}
-
-func logWarning(log *slog.Logger, image, text string) {
-	log.Info("registry warned", "image", image, "warning", text)
 }

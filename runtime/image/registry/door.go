@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package registry
 
 import (
 	"context"
@@ -33,12 +33,10 @@ type connections struct {
 	away *http.Transport // to hosts that registries name, by redirects and authentication realms
 }
 
-func newConnections(mirrors map[string]string) *connections {
+func newConnections(mirrors map[string]Endpoint) *connections {
 	var trusted []string // addresses of mirrors, which an administrator named
-	for _, raw := range mirrors {
-		if m, err := parseMirror(raw); err == nil {
-			trusted = append(trusted, hostPort(m.host, m.scheme()))
-		}
+	for _, m := range mirrors {
+		trusted = append(trusted, hostPort(m.Host, m.scheme()))
 	}
 	return &connections{
 		home: newTransport(func(host string) dial.Check {
