@@ -33,7 +33,7 @@ var byName = map[string]*regexp.Regexp{
 
 // trusted are the files that may: what they name, no image and no container can write to.
 var trusted = map[string]string{
-	"runtime/image/archive.go": "the spool of an import in the store's own tmp; an archive's names are keys of " +
+	"runtime/image/archive/archive.go": "the spool of an import in the store's own tmp; an archive's names are keys of " +
 		"a map",
 	"runtime/image/builtin.go": "builtin.json of the store",
 	"runtime/image/gc.go": "lists of works, and the directories that hold layers; what is in layers goes by " +

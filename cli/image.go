@@ -19,6 +19,7 @@ import (
 	"keelson/cluster/version"
 	"keelson/runtime"
 	"keelson/runtime/image"
+	"keelson/runtime/image/archive"
 )
 
 func imageCommand(std Stdio) *cobra.Command {
@@ -91,7 +92,7 @@ func importImage(cmd *cobra.Command, file string, open func() (*image.Store, err
 		}
 		defer func() { _ = f.Close() }()
 		if fi, err := f.Stat(); err == nil && fi.IsDir() {
-			return fmt.Errorf("import %s: %w: it is a directory; %s", file, image.ErrNotArchive, makeArchive)
+			return fmt.Errorf("import %s: %w: it is a directory; %s", file, archive.ErrNotArchive, makeArchive)
 		}
 		in = f
 	}
@@ -100,7 +101,7 @@ func importImage(cmd *cobra.Command, file string, open func() (*image.Store, err
 		return err
 	}
 	imgs, err := s.Import(cmd.Context(), in)
-	if errors.Is(err, image.ErrNotArchive) {
+	if errors.Is(err, archive.ErrNotArchive) {
 		return fmt.Errorf("import %s: %w; %s", file, err, makeArchive)
 	}
 	if err != nil {

@@ -304,7 +304,7 @@ func TestImageLayouts(t *testing.T) {
 		}
 		entries = append(entries, imagetest.File("index.json", string(index)))
 		for digest, b := range reg {
-			entries = append(entries, imagetest.File(blobPath(digest), string(b.raw)))
+			entries = append(entries, imagetest.File("blobs/sha256/"+manifest.HexOf(digest), string(b.raw)))
 		}
 		got, err := newStore(t).Import(t.Context(), bytes.NewReader(imagetest.LayerTar(t, entries...)))
 		switch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package archive
 
 import (
 	"archive/tar"
@@ -26,9 +26,9 @@ const (
 	maxLinks          = 16       // symlinks followed within an archive
 )
 
-// tarFile is an archive whose files can be read in any order. Names in the archive are used as map keys only: no file
+// File is an archive whose files can be read in any order. Names in the archive are used as map keys only: no file
 // is extracted under its name.
-type tarFile struct {
+type File struct {
 	data  io.ReaderAt
 	close func() error
 	files map[string]section
@@ -37,9 +37,9 @@ type tarFile struct {
 
 type section struct{ at, size int64 }
 
-// openArchive reads the table of contents. A plain tar in a file is read in place; anything else is decompressed to a
+// Open reads the table of contents. A plain tar in a file is read in place; anything else is decompressed to a
 // file in tmp, which Close removes.
-func openArchive(ctx context.Context, r io.Reader, tmp string, lim unpack.Limits) (*tarFile, error) {
+func Open(ctx context.Context, r io.Reader, tmp string, lim unpack.Limits) (*File, error) {
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
 	}
@@ -142,8 +142,8 @@ func isPlain(f *os.File) bool {
 
 // scan records the position of each file's content. Package tar reads up to the end of a header, so the position after
 // Next is that of the content.
-func scan(file *os.File, closeFile func() error) (*tarFile, error) {
-	t := &tarFile{
+func scan(file *os.File, closeFile func() error) (*File, error) {
+	t := &File{
 		data:  file,
 		close: closeFile,
 		files: map[string]section{},
@@ -194,9 +194,9 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 
 func entryName(n string) string { return strings.TrimPrefix(path.Clean("/"+n), "/") }
 
-func (t *tarFile) Close() error { return t.close() }
+func (t *File) Close() error { return t.close() }
 
-func (t *tarFile) find(name string) (section, bool) {
+func (t *File) find(name string) (section, bool) {
 	name = entryName(name)
 	for range maxLinks {
 		if s, ok := t.files[name]; ok {
@@ -211,18 +211,18 @@ func (t *tarFile) find(name string) (section, bool) {
 	return section{}, false
 }
 
-func (t *tarFile) has(name string) bool {
+func (t *File) has(name string) bool {
 	_, ok := t.find(name)
 	return ok
 }
 
-func (t *tarFile) size(name string) (int64, bool) {
+func (t *File) size(name string) (int64, bool) {
 	s, ok := t.find(name)
 	return s.size, ok
 }
 
 // bytes reads a small file.
-func (t *tarFile) bytes(name string) ([]byte, error) {
+func (t *File) bytes(name string) ([]byte, error) {
 	s, ok := t.find(name)
 	if !ok {
 		return nil, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, name)
@@ -239,7 +239,7 @@ func (t *tarFile) bytes(name string) ([]byte, error) {
 }
 
 // open streams a layer that is checked by its diff id only.
-func (t *tarFile) open(name string) (unpack.Source, error) {
+func (t *File) open(name string) (unpack.Source, error) {
 	s, ok := t.find(name)
 	if !ok {
 		return nil, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, name)
@@ -250,7 +250,7 @@ func (t *tarFile) open(name string) (unpack.Source, error) {
 func blobPath(digest string) string { return "blobs/sha256/" + manifest.HexOf(digest) }
 
 // blob streams a layer of an OCI layout; Verify checks its digest.
-func (t *tarFile) blob(digest string) (unpack.Source, error) {
+func (t *File) blob(digest string) (unpack.Source, error) {
 	rc, err := t.open(blobPath(digest))
 	if err != nil {
 		return nil, err
@@ -279,15 +279,15 @@ func (s *digestReader) Verify() error {
 }
 
 // Manifest implements manifest.Documents.
-func (t *tarFile) Manifest(_ context.Context, digest string) ([]byte, error) {
+func (t *File) Manifest(_ context.Context, digest string) ([]byte, error) {
 	return t.checked(digest)
 }
 
 // Config implements manifest.Documents.
-func (t *tarFile) Config(_ context.Context, digest string) ([]byte, error) { return t.checked(digest) }
+func (t *File) Config(_ context.Context, digest string) ([]byte, error) { return t.checked(digest) }
 
 // checked reads a manifest, index or config and checks its digest.
-func (t *tarFile) checked(digest string) ([]byte, error) {
+func (t *File) checked(digest string) ([]byte, error) {
 	if !manifest.IsDigest(digest) {
 		return nil, fmt.Errorf("%w: digest %.100q", manifest.ErrInvalid, digest)
 	}
