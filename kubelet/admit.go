@@ -22,7 +22,7 @@ import (
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
-	"keelson/kubelet/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 )
 
@@ -46,7 +46,7 @@ type admission struct {
 // Admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
 //
 // For a critical pod it preempts others; it is to be called again when the returned channels are closed.
-func (a *admission) Admit(ctx context.Context, p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
+func (a *admission) Admit(ctx context.Context, p *corev1.Pod) (end *decide.End, preempted []<-chan struct{}) {
 	node := a.node.Node()
 	if reason, _ := checkNode(p, node); reason != "" {
 		node = a.nodeNow(ctx, node)
@@ -75,7 +75,7 @@ func (a *admission) Admit(ctx context.Context, p *corev1.Pod) (end *pod.End, pre
 			UID:        p.UID,
 		},
 			corev1.EventTypeWarning, reason, strings.TrimPrefix(msg, "Pod was rejected: "))
-		return &pod.End{
+		return &decide.End{
 			Phase:    corev1.PodFailed,
 			Reason:   reason,
 			Message:  msg,

@@ -32,7 +32,7 @@ import (
 	"keelson/cri"
 	"keelson/event"
 	"keelson/kubelet/eviction"
-	"keelson/kubelet/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/reach"
 	"keelson/lib/logrotate"
 	"keelson/lib/watchdog"
@@ -204,7 +204,7 @@ func (c *Config) setDefaults() error {
 		c.StatusBatchPeriod = 500 * time.Millisecond
 	}
 	if c.CrashBackOffMax == 0 {
-		c.CrashBackOffMax = pod.CrashMax
+		c.CrashBackOffMax = decide.CrashMax
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

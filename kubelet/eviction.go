@@ -19,7 +19,7 @@ import (
 	"keelson/kubelet/logs"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
-	"keelson/kubelet/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/stats"
@@ -64,7 +64,7 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 	if worker == nil {
 		return nil
 	}
-	end := pod.End{
+	end := decide.End{
 		Phase:   corev1.PodFailed,
 		Reason:  eviction.Reason,
 		Message: v.Message,

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"keelson/kubelet/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 )
 
@@ -131,7 +131,7 @@ func (a *admission) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, 
 		if worker == nil {
 			continue
 		}
-		over := worker.Evict(pod.End{
+		over := worker.Evict(decide.End{
 			Phase:   corev1.PodFailed,
 			Reason:  preempting,
 			Message: preemptedMessage,

@@ -14,6 +14,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/kubelet/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 )
 
@@ -53,7 +54,7 @@ func beforeResize(a, b waitingResize) int {
 
 // Resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources. If several
 // pods request more, they get it in the order of resizes.
-func (a *admission) Resize(p *corev1.Pod) *pod.Refusal {
+func (a *admission) Resize(p *corev1.Pod) *decide.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	uid := string(p.UID)
@@ -145,13 +146,13 @@ func asksForMore(have, want *corev1.Pod) bool {
 
 // checkResize returns why a resize is not possible: never (Infeasible), or as long as the other pods use the resources
 // (Deferred).
-func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *pod.Refusal {
+func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *decide.Refusal {
 	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		q := want[name]
 		have := allocatable[name]
 		if asks, all := amount(name, &q), amount(name, &have); asks > all {
-			return &pod.Refusal{
+			return &decide.Refusal{
 				Reason: corev1.PodReasonInfeasible,
 				Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asks,
 					all),
@@ -159,7 +160,7 @@ func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 		}
 	}
 	if _, msg := checkFit(p, nil, allocatable, others); msg != "" {
-		return &pod.Refusal{Reason: corev1.PodReasonDeferred, Message: strings.TrimPrefix(msg, "Pod was rejected: ")}
+		return &decide.Refusal{Reason: corev1.PodReasonDeferred, Message: strings.TrimPrefix(msg, "Pod was rejected: ")}
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
-	"keelson/kubelet/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/lib/logrotate"
 	"keelson/lib/quantity"
 )
@@ -207,8 +207,8 @@ func (o Options) Validate() error {
 	if age := o.ImageMaxAge; age < 0 || age > 0 && age < time.Minute {
 		return fmt.Errorf("--image-maximum-gc-age %s is less than a minute: use 0 to keep unused images", age)
 	}
-	if most := o.CrashBackOffMax; most != 0 && (most < time.Second || most > pod.CrashMax) {
-		return fmt.Errorf("--crash-loop-back-off-max %s is not between 1s and %s", most, pod.CrashMax)
+	if most := o.CrashBackOffMax; most != 0 && (most < time.Second || most > decide.CrashMax) {
+		return fmt.Errorf("--crash-loop-back-off-max %s is not between 1s and %s", most, decide.CrashMax)
 	}
 	if o.MaxPods < 0 {
 		return fmt.Errorf("--max-pods %d: a node runs at least 1 pod", o.MaxPods)

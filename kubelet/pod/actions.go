@@ -7,35 +7,37 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"keelson/kubelet/pod/decide"
 )
 
 // actions are the pod's actions under way, and those that failed last. Only the worker's goroutine uses them: an action
 // that ends leaves its result in the inbox.
 type actions struct {
-	flights map[string]flight // by Action.Key
-	failed  map[string]Failed // those that have not succeeded since
-	tries   map[string]int    // how often they failed in a row
+	flights map[string]flight        // by Action.Key
+	failed  map[string]decide.Failed // those that have not succeeded since
+	tries   map[string]int           // how often they failed in a row
 }
 
 // flight is an action under way with the function that cancels it.
 type flight struct {
-	Flight
+	decide.Flight
 	cancel context.CancelFunc
 }
 
 func newActions() actions {
 	return actions{
 		flights: map[string]flight{},
-		failed:  map[string]Failed{},
+		failed:  map[string]decide.Failed{},
 		tries:   map[string]int{},
 	}
 }
 
 // begin records that an action begins. It returns the action's context, which lasts until end.
-func (a *actions) begin(ctx context.Context, action Action) context.Context {
+func (a *actions) begin(ctx context.Context, action decide.Action) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	a.flights[action.Key()] = flight{
-		Flight: Flight{Action: action, Began: time.Now()},
+		Flight: decide.Flight{Action: action, Began: time.Now()},
 		cancel: cancel,
 	}
 	return ctx
@@ -59,7 +61,7 @@ func (a *actions) cancel(key string) {
 }
 
 // flying reports whether one of the actions of these kinds is under way.
-func (a *actions) flying(ops ...Op) bool {
+func (a *actions) flying(ops ...decide.Op) bool {
 	for _, f := range a.flights {
 		if slices.Contains(ops, f.Action.Op) {
 			return true
@@ -69,8 +71,8 @@ func (a *actions) flying(ops ...Op) bool {
 }
 
 // underWay returns a copy of the actions under way.
-func (a *actions) underWay() map[string]Flight {
-	out := make(map[string]Flight, len(a.flights))
+func (a *actions) underWay() map[string]decide.Flight {
+	out := make(map[string]decide.Flight, len(a.flights))
 	for key, f := range a.flights {
 		out[key] = f.Flight
 	}
@@ -81,7 +83,7 @@ func (a *actions) underWay() map[string]Flight {
 func (a *actions) fail(key string, least, most time.Duration) {
 	n := a.tries[key]
 	a.tries[key] = n + 1
-	a.failed[key] = Failed{Retry: time.Now().Add(min(least<<min(n, 20), most))}
+	a.failed[key] = decide.Failed{Retry: time.Now().Add(min(least<<min(n, 20), most))}
 }
 
 // clear forgets the failures of an action: it succeeded, or their cause is gone.
@@ -91,4 +93,6 @@ func (a *actions) clear(key string) {
 }
 
 // retry ends the back-off of actions early. It grows on if they fail again.
-func (a *actions) retry(which func(key string, f Failed) bool) { maps.DeleteFunc(a.failed, which) }
+func (a *actions) retry(which func(key string, f decide.Failed) bool) {
+	maps.DeleteFunc(a.failed, which)
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"keelson/kubelet/pod/decide"
 )
 
 // TestActionsBackOff: an early retry does not shorten the next pauses, a success does.
@@ -21,7 +23,7 @@ func TestActionsBackOff(t *testing.T) {
 				t.Errorf("pause %v, want %v", got, want)
 			}
 		}
-		a.retry(func(key string, _ Failed) bool { return key == "volumes" })
+		a.retry(func(key string, _ decide.Failed) bool { return key == "volumes" })
 		if _, ok := a.failed["volumes"]; ok {
 			t.Error("the action still waits")
 		}
@@ -38,10 +40,10 @@ func TestActionsBackOff(t *testing.T) {
 // TestActionsUnderWay: the context of an action lasts until its result is applied, and a snapshot does not change.
 func TestActionsUnderWay(t *testing.T) {
 	a := newActions()
-	action := Action{Op: OpStart, Container: "c"}
+	action := decide.Action{Op: decide.OpStart, Container: "c"}
 	ctx := a.begin(t.Context(), action)
 	before := a.underWay()
-	if len(before) != 1 || !a.flying(OpSandbox, OpStart) || a.flying(OpVolumes) {
+	if len(before) != 1 || !a.flying(decide.OpSandbox, decide.OpStart) || a.flying(decide.OpVolumes) {
 		t.Errorf("under way: %v", before)
 	}
 	applied := false

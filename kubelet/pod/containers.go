@@ -6,6 +6,8 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/kubelet/pod/decide"
 )
 
 // containers are what the worker remembers of the pod's containers, beyond what the API and the runtime know. Only its
@@ -17,7 +19,7 @@ type containers struct {
 
 // container is what is remembered of a container through all its runs.
 type container struct {
-	crash  Crash                   // its restart back-off
+	crash  decide.Crash            // its restart back-off
 	said   string                  // why it waits, as last recorded in an event
 	health []corev1.ResourceStatus // of its devices, as last known
 }
@@ -56,10 +58,10 @@ func (c *containers) keep(exists func(id string) bool) {
 }
 
 // describe sets the fields of an Input that concern containers.
-func (c *containers) describe(in *Input) {
-	in.Crashes = map[string]Crash{}
+func (c *containers) describe(in *decide.Input) {
+	in.Crashes = map[string]decide.Crash{}
 	for name, one := range c.named {
-		if one.crash != (Crash{}) {
+		if one.crash != (decide.Crash{}) {
 			in.Crashes[name] = one.crash
 		}
 	}

@@ -19,8 +19,8 @@
 //	take, read   collect the news: the API object, actions that ended, the runtime's sandboxes and containers
 //	             (package runtimestate)
 //	admit        once, before anything is begun: may the pod run on this node?
-//	Decide       a pure function from an Input to a Plan: the actions to begin now, those to cancel, the probes that
-//	             should run, why containers wait, and when to look again
+//	Decide       a pure function from an Input to a Plan (package decide): the actions to begin now, those to cancel,
+//	             the probes that should run, why containers wait, and when to look again
 //	hold         before a start: did the process die of it twice? Then Decide plans without it (package holdback)
 //	report       write pods/status, if it has changed
 //	do           begin the Plan's actions
@@ -33,9 +33,9 @@
 //	all pre-stop hooks, stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes
 //	    -> final status -> API delete -> remove
 //
-// Where things are: decide*.go is Decide and never waits; hold.go asks whether a start may begin; ops.go, resizing.go,
-// stop.go and report.go are the actions as the loop begins them and applies their results; start.go, sandbox.go,
-// hooks.go and userns.go are the starter.
+// Where things are: package decide says what to do; step.go is the round; hold.go asks whether a start may begin;
+// ops.go, resizing.go, stop.go and report.go are the actions as the loop begins them and applies their results;
+// start.go, sandbox.go, hooks.go and userns.go are the starter.
 //
 // Invariants:
 //  1. Decide looks at its Input only; the same Input gives the same Plan.

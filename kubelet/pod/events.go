@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 )
 
@@ -34,7 +35,7 @@ func containerRef(p *corev1.Pod, c *corev1.Container, k podinfo.Kind) *corev1.Ob
 }
 
 // waitingEvents records an event for each new reason why a container waits.
-func (l *loop) waitingEvents(in Input, plan Plan) {
+func (l *loop) waitingEvents(in decide.Input, plan decide.Plan) {
 	for container, k := range podinfo.All(in.Pod) {
 		why := plan.Waiting[container.Name]
 		said := why.Reason

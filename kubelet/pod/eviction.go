@@ -2,19 +2,23 @@
 
 package pod
 
-import "sync"
+import (
+	"sync"
+
+	"keelson/kubelet/pod/decide"
+)
 
 // eviction is the end that the kubelet has decided for a pod: pressure on the node, or preemption. Any goroutine may
 // begin it and wait for it; the worker ends it. The zero value is a pod that was not evicted.
 type eviction struct {
 	mu   sync.Mutex
-	end  *End          // nil: it was not evicted
+	end  *decide.End   // nil: it was not evicted
 	over chan struct{} // closed when nothing of the pod runs and its volumes are gone
 	left bool          // over is closed
 }
 
 // begin evicts the pod and returns the channel that is closed at the end; nil: it was evicted before.
-func (e *eviction) begin(end End) <-chan struct{} {
+func (e *eviction) begin(end decide.End) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.end != nil {
@@ -26,7 +30,7 @@ func (e *eviction) begin(end End) <-chan struct{} {
 }
 
 // verdict returns the end of an evicted pod; nil: it was not evicted.
-func (e *eviction) verdict() *End {
+func (e *eviction) verdict() *decide.End {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.end

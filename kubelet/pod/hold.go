@@ -9,21 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/holdback"
+	"keelson/kubelet/pod/decide"
 )
-
-// starting reports whether an action is one of those during which the process may die of the pod, and which wait while
-// the pod is held back. Volumes of a pod that runs are looked after at each start of the kubelet: that alone makes no
-// suspect of it.
-func (in *Input) starting(a Action) bool {
-	switch a.Op {
-	case OpSandbox, OpStart:
-		return true
-	case OpVolumes:
-		return !in.anyAlive()
-	case OpStop, OpStopSandbox, OpTearDown, OpRemoveContainer, OpRemoveSandbox, OpDelete, OpForget, OpResize:
-	}
-	return false
-}
 
 // startTurn is how far the pod is with its start, of which holdback keeps count.
 type startTurn struct {
@@ -34,12 +21,12 @@ type startTurn struct {
 }
 
 // decide returns the plan. Before the first action of a start the pod enters; one that is held back begins none.
-func (l *loop) decide(in *Input) Plan {
-	plan := Decide(*in)
+func (l *loop) decide(in *decide.Input) decide.Plan {
+	plan := decide.Decide(*in)
 	if l.s.start.entered {
 		return plan
 	}
-	if !slices.ContainsFunc(plan.Actions, in.starting) {
+	if !slices.ContainsFunc(plan.Actions, in.Starting) {
 		if l.s.start.held {
 			l.s.start.held = false
 			l.env.Starts.Withdraw(l.s.start.subject)
@@ -53,22 +40,22 @@ func (l *loop) decide(in *Input) Plan {
 		return plan
 	}
 	l.heldEvent(in)
-	return Decide(*in)
+	return decide.Decide(*in)
 }
 
 // heldEvent records an event for each new hold, but not for a turn, which comes soon.
-func (l *loop) heldEvent(in *Input) {
+func (l *loop) heldEvent(in *decide.Input) {
 	if in.Held.Turn || l.s.start.announced.Equal(in.Held.Until) {
 		return
 	}
 	l.s.start.announced = in.Held.Until
-	l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reasonHeld, in.Held.Message)
+	l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, decide.ReasonHeld, in.Held.Message)
 	l.env.Log.Warn("start held back", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "until", in.Held.Until)
 }
 
 // leaveStart ends the pod's start when none of its actions is under way.
-func (l *loop) leaveStart(in Input) {
-	if !l.s.start.entered || l.s.actions.flying(OpVolumes, OpSandbox, OpStart) {
+func (l *loop) leaveStart(in decide.Input) {
+	if !l.s.start.entered || l.s.actions.flying(decide.OpVolumes, decide.OpSandbox, decide.OpStart) {
 		return
 	}
 	l.s.start.entered = false
@@ -85,9 +72,9 @@ func (l *loop) leaveUnfinished() {
 }
 
 // hasStarted reports whether everything that the pod needed to start has succeeded.
-func (l *loop) hasStarted(in Input) bool {
+func (l *loop) hasStarted(in decide.Input) bool {
 	box := in.Observed.Current()
-	if !l.s.volumes.done || box == nil || !in.mainsBegun(box.ID) {
+	if !l.s.volumes.done || box == nil || !in.MainsBegun(box.ID) {
 		return false
 	}
 	for key := range l.s.actions.failed {

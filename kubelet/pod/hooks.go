@@ -13,11 +13,12 @@ import (
 
 	"keelson/cri"
 	"keelson/event"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 )
 
 func (s *starter) postStart(
-	ctx context.Context, in Input, container *corev1.Container, ref *corev1.ObjectReference, id string,
+	ctx context.Context, in decide.Input, container *corev1.Container, ref *corev1.ObjectReference, id string,
 ) error {
 	s.inbox.notify(RuntimeChanged) // it runs: its startup and liveness probes begin
 	begin := time.Now()
@@ -40,11 +41,15 @@ func (s *starter) postStart(
 		ContainerId: id,
 		Timeout:     podinfo.GracePeriodSeconds(in.Pod),
 	})
-	return &startError{Waiting: Waiting{Reason: reasonHook, Message: err.Error()}, retry: time.Now(), err: stopErr}
+	return &startError{
+		Waiting: decide.Waiting{Reason: reasonHook, Message: err.Error()},
+		retry:   time.Now(),
+		err:     stopErr,
+	}
 }
 
 // preStop runs a container's pre-stop hook within the action's grace period.
-func (s *starter) preStop(ctx context.Context, in Input, action Action, c *corev1.Container, k podinfo.Kind) {
+func (s *starter) preStop(ctx context.Context, in decide.Input, action decide.Action, c *corev1.Container, k podinfo.Kind) {
 	if action.Grace <= 0 {
 		return
 	}

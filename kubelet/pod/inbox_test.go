@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/lib/signal"
 )
@@ -96,8 +97,8 @@ func TestEviction(t *testing.T) {
 	if e.leaving() != nil || e.hasLeft() || e.verdict() != nil {
 		t.Error("a pod that was not evicted has left, or leaves")
 	}
-	over := e.begin(End{Reason: "first"})
-	if e.begin(End{Reason: "second"}) != nil || e.verdict().Reason != "first" || e.leaving() != over {
+	over := e.begin(decide.End{Reason: "first"})
+	if e.begin(decide.End{Reason: "second"}) != nil || e.verdict().Reason != "first" || e.leaving() != over {
 		t.Errorf("the verdict is %v", e.verdict())
 	}
 	select {

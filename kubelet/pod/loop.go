@@ -13,6 +13,7 @@ import (
 
 	"keelson/event"
 	"keelson/kubelet/holdback"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/runtimestate"
 )
@@ -44,7 +45,7 @@ type state struct {
 	start      startTurn
 	resizes    resizes
 	report     reported
-	end        *End
+	end        *decide.End
 	labels     string // what the downward API last showed
 	readErr    int    // how often the runtime could not be read, in a row
 
@@ -128,7 +129,7 @@ func (l *loop) run(ctx context.Context) (gone bool) {
 }
 
 // launch runs an action concurrently with the loop. work returns what the loop then applies.
-func (l *loop) launch(ctx context.Context, a Action, work func(ctx context.Context) func()) {
+func (l *loop) launch(ctx context.Context, a decide.Action, work func(ctx context.Context) func()) {
 	key := a.Key()
 	ctx = l.s.actions.begin(ctx, a)
 	l.ops.Go(func() {

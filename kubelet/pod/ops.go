@@ -20,6 +20,7 @@ import (
 	"keelson/event"
 	"keelson/kubelet/csi"
 	"keelson/kubelet/logs"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
@@ -28,28 +29,28 @@ import (
 )
 
 // do begins one action.
-func (l *loop) do(ctx context.Context, in Input, action Action) {
+func (l *loop) do(ctx context.Context, in decide.Input, action decide.Action) {
 	switch action.Op {
-	case OpVolumes:
+	case decide.OpVolumes:
 		l.s.volumes.dirty = false // a change from here on makes them dirty again
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.setUpVolumes(ctx, in) })
-	case OpSandbox:
+	case decide.OpSandbox:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.runSandbox(ctx, in, action) })
-	case OpStart:
+	case decide.OpStart:
 		record := l.s.containers.name(action.Container)
 		if last := in.Observed.Latest(action.Container); last.Exited() && action.Replace == "" {
 			record.crash = record.crash.Next(last.Finished, in.Now, in.CrashMax)
 		}
 		action.BackOff = record.crash.Delay
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.start(ctx, in, action) })
-	case OpPreStop, OpStop:
+	case decide.OpPreStop, decide.OpStop:
 		l.beginStop(ctx, in, action)
-	case OpStopSandbox:
+	case decide.OpStopSandbox:
 		l.launch(ctx, action, func(ctx context.Context) func() {
 			_, err := l.env.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: action.ID})
 			return l.retry(ctx, action, in.Pod, "stop sandbox", err)
 		})
-	case OpTearDown:
+	case decide.OpTearDown:
 		l.launch(ctx, action, func(ctx context.Context) func() {
 			err := errors.Join(l.env.Devices.Unprepare(ctx, l.uid), l.env.Plugins.Release(l.uid),
 				l.env.Volumes.TearDown(ctx, l.uid))
@@ -63,26 +64,26 @@ func (l *loop) do(ctx context.Context, in Input, action Action) {
 				l.s.volumes.done = l.s.volumes.done && err != nil
 			}
 		})
-	case OpRemoveContainer:
+	case decide.OpRemoveContainer:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.removeContainer(ctx, in, action) })
-	case OpRemoveSandbox:
+	case decide.OpRemoveSandbox:
 		l.launch(ctx, action, func(ctx context.Context) func() {
 			_, err := l.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: action.ID})
 			return l.retry(ctx, action, in.Pod, "remove sandbox", err)
 		})
-	case OpDelete:
+	case decide.OpDelete:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.deletePod(ctx, in, action) })
-	case OpForget:
+	case decide.OpForget:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.forget(ctx, in, action) })
-	case OpResize:
+	case decide.OpResize:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.resize(ctx, in, action) })
-	case OpResizePod:
+	case decide.OpResizePod:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.resizePod(ctx, in, action) })
 	}
 }
 
 // retry returns what the loop applies after an action that is retried when it failed.
-func (l *loop) retry(ctx context.Context, a Action, pod *corev1.Pod, act string, err error) func() {
+func (l *loop) retry(ctx context.Context, a decide.Action, pod *corev1.Pod, act string, err error) func() {
 	if grpcstatus.Code(err) == codes.NotFound {
 		err = nil // it is gone, which is what was wanted
 	}
@@ -98,7 +99,7 @@ func (l *loop) retry(ctx context.Context, a Action, pod *corev1.Pod, act string,
 	}
 }
 
-func (l *loop) setUpVolumes(ctx context.Context, in Input) func() {
+func (l *loop) setUpVolumes(ctx context.Context, in decide.Input) func() {
 	begin := time.Now()
 	var refresh time.Time
 	_, err := refs.Of(in.Pod)
@@ -120,7 +121,7 @@ func (l *loop) setUpVolumes(ctx context.Context, in Input) func() {
 		}
 		if err == nil {
 			l.s.volumes.done = true
-			l.s.actions.clear(string(OpVolumes))
+			l.s.actions.clear(string(decide.OpVolumes))
 			return
 		}
 		if ctx.Err() != nil {
@@ -133,7 +134,7 @@ func (l *loop) setUpVolumes(ctx context.Context, in Input) func() {
 			return
 		}
 		l.s.volumes.dirty = true
-		l.s.actions.fail(string(OpVolumes), 500*time.Millisecond, 2*time.Minute)
+		l.s.actions.fail(string(decide.OpVolumes), 500*time.Millisecond, 2*time.Minute)
 		for _, e := range split(err) {
 			reason := "FailedMount"
 			if v, ok := errors.AsType[*volume.Error](e); ok && v.Device {
@@ -147,12 +148,12 @@ func (l *loop) setUpVolumes(ctx context.Context, in Input) func() {
 const podRejected = "Pod was rejected: "
 
 // volumesEnd is the end of a pod one of whose volumes the node cannot attach; nil: another attempt may help.
-func volumesEnd(err error) *End {
+func volumesEnd(err error) *decide.End {
 	limit, ok := errors.AsType[*csi.LimitError](err)
 	if !ok {
 		return nil
 	}
-	return &End{
+	return &decide.End{
 		Phase:    corev1.PodFailed,
 		Reason:   "VolumeAttachmentLimitExceeded",
 		Message:  podRejected + limit.Error(),
@@ -169,7 +170,7 @@ func split(err error) []error {
 	return []error{err}
 }
 
-func (l *loop) runSandbox(ctx context.Context, in Input, action Action) func() {
+func (l *loop) runSandbox(ctx context.Context, in decide.Input, action decide.Action) func() {
 	begin := time.Now()
 	var id, handler string
 	var users *runtimeapi.UserNamespace
@@ -231,7 +232,7 @@ func (l *loop) runSandbox(ctx context.Context, in Input, action Action) func() {
 	}
 }
 
-func (l *loop) removeContainer(ctx context.Context, in Input, a Action) func() {
+func (l *loop) removeContainer(ctx context.Context, in decide.Input, a decide.Action) func() {
 	c := in.Observed.Find(a.ID)
 	_, err := l.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.ID})
 	if err == nil && c != nil {
@@ -242,7 +243,7 @@ func (l *loop) removeContainer(ctx context.Context, in Input, a Action) func() {
 }
 
 // deletePod deletes the API object: nothing of the pod runs here any more.
-func (l *loop) deletePod(ctx context.Context, in Input, action Action) func() {
+func (l *loop) deletePod(ctx context.Context, in decide.Input, action decide.Action) func() {
 	zero := int64(0)
 	uid := in.Pod.UID
 	begin := time.Now()
@@ -267,7 +268,7 @@ func (l *loop) deletePod(ctx context.Context, in Input, action Action) func() {
 }
 
 // forget removes the pod's last traces from the node.
-func (l *loop) forget(ctx context.Context, in Input, action Action) func() {
+func (l *loop) forget(ctx context.Context, in decide.Input, action decide.Action) func() {
 	var errs []error
 	for _, s := range in.Observed.Sandboxes {
 		if _, err := l.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{

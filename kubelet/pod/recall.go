@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	podkind "keelson/api/core/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/runtimestate"
@@ -27,7 +28,7 @@ func (l *loop) recall(v view) {
 	l.s.resizes.recall(v.pod)
 	for container := range podinfo.All(v.pod) {
 		cur := l.observed.Load().Latest(container.Name)
-		was := statusOf(&v.pod.Status, container.Name)
+		was := decide.StatusOf(&v.pod.Status, container.Name)
 		if !cur.Running() || was == nil || !strings.HasSuffix(was.ContainerID, "://"+cur.ID) {
 			continue
 		}
@@ -45,20 +46,6 @@ func (l *loop) recall(v view) {
 		limits := translate.PodLimits(v.pod)
 		l.s.resizes.limits = &limits
 	}
-}
-
-// statusOf returns the status of a container of any kind; nil: there is none.
-func statusOf(status *corev1.PodStatus, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{
-		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
-	} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // resizedBefore reports whether a running container has the resources of its specification already: they are admitted,
@@ -94,7 +81,7 @@ func (l *loop) recallBackOff() {
 		}
 		delay, err := time.ParseDuration(c.Annotations[runtimestate.AnnotationBackOff])
 		if err == nil && delay > 0 {
-			l.s.containers.name(c.Name).crash = Crash{Delay: min(delay, CrashMax), Updated: c.Created}
+			l.s.containers.name(c.Name).crash = decide.Crash{Delay: min(delay, decide.CrashMax), Updated: c.Created}
 		}
 	}
 }

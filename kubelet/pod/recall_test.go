@@ -10,12 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
 )
 
 // TestStoppingLeft: what a restart leaves of a grace period, however the clock goes.
 func TestStoppingLeft(t *testing.T) {
+	now := time.Now()
 	for _, test := range []struct {
 		grace int64
 		after time.Duration
@@ -36,11 +38,10 @@ func TestStoppingLeft(t *testing.T) {
 
 // TestResizedBefore: a container whose resize an earlier run has finished is not resized again.
 func TestResizedBefore(t *testing.T) {
-	c := ctr("c", func(c *corev1.Container) {
-		c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-		c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
-	})
-	p := podOf(corev1.RestartPolicyAlways, nil, c)
+	c := corev1.Container{Name: "c"}
+	c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
+	c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
 	cur := &runtimestate.Container{Resources: translate.Resources(p, &c, translate.Machine{})}
 	was := &corev1.ContainerStatus{AllocatedResources: c.Resources.Requests}
 	if !resizedBefore(p, &c, cur, was) {
@@ -65,22 +66,6 @@ func TestResizedBefore(t *testing.T) {
 	}
 }
 
-// TestEphemeralContainersRunOnce: an ephemeral container that the runtime has lost is not started again.
-func TestEphemeralContainersRunOnce(t *testing.T) {
-	p := podOf(corev1.RestartPolicyAlways, nil, ctr("c"))
-	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
-	}
-	p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", ContainerID: "x://debug-id"}}
-	in := world{pod: p}.input(t)
-	in.Observed.Sandboxes = []runtimestate.Sandbox{{ID: "box", Ready: true}}
-	for _, a := range Decide(in).Actions {
-		if a.Container == "debug" {
-			t.Errorf("action %+v", a)
-		}
-	}
-}
-
 // TestOneGracePeriod: the end of a container uses one grace period, whatever it waits for meanwhile. A shorter one
 // begins when it is asked for.
 func TestOneGracePeriod(t *testing.T) {
@@ -88,7 +73,7 @@ func TestOneGracePeriod(t *testing.T) {
 		w := &loop{}
 		w.s.containers = newContainers()
 		left := func(grace int64) int64 {
-			action := Action{Op: OpStop, ID: ".no-file", Grace: grace}
+			action := decide.Action{Op: decide.OpStop, ID: ".no-file", Grace: grace}
 			stop, _ := w.endOf(action)
 			w.s.containers.run(action.ID).stop = &stop
 			return stop.left(grace, time.Now())

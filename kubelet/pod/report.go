@@ -14,6 +14,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/event"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/runtimestate"
@@ -30,7 +31,7 @@ type reported struct {
 
 // report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when
 // a status held back is due.
-func (l *loop) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
+func (l *loop) report(ctx context.Context, in decide.Input, plan decide.Plan, v view) (written bool, at time.Time) {
 	l.waitingEvents(in, plan)
 	l.resizeEvents(in)
 	if v.gone && !l.static {
@@ -53,9 +54,9 @@ func (l *loop) report(ctx context.Context, in Input, plan Plan, v view) (written
 	}
 	if patch == nil {
 		l.s.report.heldSince = time.Time{}
-		return !in.flying(opStatus), time.Time{}
+		return !in.Flying(opStatus), time.Time{}
 	}
-	if in.flying(opStatus) {
+	if in.Flying(opStatus) {
 		return false, time.Time{}
 	}
 	if f, ok := in.Failed[opStatus]; ok && in.Now.Before(f.Retry) {
@@ -65,13 +66,13 @@ func (l *loop) report(ctx context.Context, in Input, plan Plan, v view) (written
 		return false, until
 	}
 	l.s.report.heldSince = time.Time{}
-	l.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() {
+	l.launch(ctx, decide.Action{Op: opStatus}, func(ctx context.Context) func() {
 		return l.writeStatus(ctx, target, patch, &next)
 	})
 	return false, time.Time{}
 }
 
-func (l *loop) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
+func (l *loop) statusInput(in decide.Input, plan decide.Plan, pod *corev1.Pod) status.Input {
 	if in.Observed.Current() != nil {
 		l.s.report.ips = l.starter.podIPs(in)
 	}
@@ -95,9 +96,9 @@ func (l *loop) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
 	} else {
-		si.Resizing = in.wantsResize()
-		si.PodResizing = in.podWantsResize()
-		si.ResizeError = in.resizeError()
+		si.Resizing = in.WantsResize()
+		si.PodResizing = in.PodWantsResize()
+		si.ResizeError = in.ResizeError()
 	}
 	for name, r := range plan.Waiting {
 		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}
@@ -126,7 +127,7 @@ func (l *loop) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.Resourc
 }
 
 // hold returns until when a status may wait for further changes; zero: it must be written now.
-func (l *loop) hold(in Input, plan Plan) time.Time {
+func (l *loop) hold(in decide.Input, plan decide.Plan) time.Time {
 	if !onTheWay(in, plan, l.env.StatusBatchPeriod) {
 		return time.Time{}
 	}
@@ -141,18 +142,19 @@ func (l *loop) hold(in Input, plan Plan) time.Time {
 }
 
 // onTheWay reports whether the status is expected to change soon.
-func onTheWay(in Input, plan Plan, soon time.Duration) bool {
+func onTheWay(in decide.Input, plan decide.Plan, soon time.Duration) bool {
 	if shown := podkind.Condition(in.Pod, corev1.AllContainersRestarting); plan.Restarting &&
 		(shown == nil || shown.Status != corev1.ConditionTrue) {
 		return false // who watches must see it
 	}
-	passing := func(op Op) bool {
+	passing := func(op decide.Op) bool {
 		switch op {
-		case OpSandbox, OpStart, OpStop, OpStopSandbox, OpTearDown, OpResize, OpResizePod:
+		case decide.OpSandbox, decide.OpStart, decide.OpStop, decide.OpStopSandbox, decide.OpTearDown, decide.OpResize,
+			decide.OpResizePod:
 			return true
-		case OpVolumes:
+		case decide.OpVolumes:
 			return !in.VolumesDone
-		case OpRemoveContainer, OpRemoveSandbox, OpDelete, OpForget:
+		case decide.OpRemoveContainer, decide.OpRemoveSandbox, decide.OpDelete, decide.OpForget:
 		}
 		return false
 	}
@@ -175,7 +177,7 @@ func onTheWay(in Input, plan Plan, soon time.Duration) bool {
 	}
 	for _, t := range plan.Probes {
 		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < soon &&
-			in.result(t.ContainerID, t.Kind) == probe.Unknown {
+			in.ProbeResult(t.ContainerID, t.Kind) == probe.Unknown {
 			return true
 		}
 	}
@@ -242,7 +244,7 @@ func (l *loop) keepMirror(ctx context.Context, v view) (done bool, at time.Time)
 	if f, ok := l.s.actions.failed[key]; ok && time.Now().Before(f.Retry) {
 		return false, f.Retry
 	}
-	l.launch(ctx, Action{Op: key}, func(ctx context.Context) func() { return l.replaceMirror(ctx, v, key) })
+	l.launch(ctx, decide.Action{Op: key}, func(ctx context.Context) func() { return l.replaceMirror(ctx, v, key) })
 	return false, time.Time{}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -15,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/runtimestate"
@@ -49,21 +49,21 @@ func (r *resizes) recall(pod *corev1.Pod) {
 
 // resizeDenial asks whether the node can give running containers what they should have now; nil: it can, or nothing is
 // to change.
-func (l *loop) resizeDenial(in *Input) *Refusal {
-	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.wantsResize() {
+func (l *loop) resizeDenial(in *decide.Input) *decide.Refusal {
+	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.WantsResize() {
 		return nil
 	}
 	return l.env.Admission.Resize(in.Pod)
 }
 
 // resizeEvents records how far the pod's resize has come, once for each turn.
-func (l *loop) resizeEvents(in Input) {
+func (l *loop) resizeEvents(in decide.Input) {
 	was := l.s.resizes.said
 	now := resizing{generation: in.Pod.Generation}
 	if in.Refused != nil {
 		now.refused = in.Refused.Reason
 	} else {
-		now.begun = in.End == nil && !in.Gone && in.Pod.DeletionTimestamp == nil && in.wantsResize()
+		now.begun = in.End == nil && !in.Gone && in.Pod.DeletionTimestamp == nil && in.WantsResize()
 	}
 	switch {
 	case now == was:
@@ -78,27 +78,13 @@ func (l *loop) resizeEvents(in Input) {
 		l.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "ResizeStarted",
 			resizeMessage(in.Pod, "started", now.generation, ""))
 	case was.begun && in.Pod.DeletionTimestamp == nil:
-		if in.restarting() {
+		if in.Restarting() {
 			return // a container that a resize restarts is not there yet
 		}
 		l.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "ResizeCompleted",
 			resizeMessage(in.Pod, "completed", was.generation, ""))
 	}
 	l.s.resizes.said = now
-}
-
-// restarting reports whether a container that should run does not.
-func (in *Input) restarting() bool {
-	for c, kind := range podinfo.All(in.Pod) {
-		if kind != podinfo.Main && kind != podinfo.SideCar {
-			continue
-		}
-		cur := in.Observed.Latest(c.Name)
-		if !cur.Running() && (!cur.Exited() || podinfo.RestartAfter(in.Pod, c, kind, cur.ExitCode)) {
-			return true
-		}
-	}
-	return false
 }
 
 // resizeMessage is the text of an event of a resize, in which programs find the resources of all containers.
@@ -133,7 +119,7 @@ func resizeMessage(pod *corev1.Pod, what string, generation int64, problem strin
 }
 
 // resize gives a running container its new resources.
-func (l *loop) resize(ctx context.Context, in Input, action Action) func() {
+func (l *loop) resize(ctx context.Context, in decide.Input, action decide.Action) func() {
 	c, _ := podinfo.Find(in.Pod, action.Container)
 	hash := podinfo.ResourcesHash(in.Pod, c)
 	want := translate.Resources(in.Pod, c, l.env.Machine)
@@ -178,7 +164,7 @@ func (l *loop) checkMemory(ctx context.Context, cur *runtimestate.Container, lim
 }
 
 // resizePod sets the limits of the pod's cgroup, then of its sandbox, which may be a machine of that size.
-func (l *loop) resizePod(ctx context.Context, in Input, action Action) func() {
+func (l *loop) resizePod(ctx context.Context, in decide.Input, action decide.Action) func() {
 	limits := translate.PodLimits(in.Pod)
 	begin := time.Now()
 	err := l.env.cgroup("update", func(m *podcgroup.Manager) error { return m.Make(l.uid, limits) })
@@ -201,7 +187,7 @@ func (l *loop) resizePod(ctx context.Context, in Input, action Action) func() {
 }
 
 // retryResize is retry for a resize: its failure is shown in the pod's status, and in an event when it is a new one.
-func (l *loop) retryResize(ctx context.Context, in Input, action Action, begin time.Time, err error) func() {
+func (l *loop) retryResize(ctx context.Context, in decide.Input, action decide.Action, begin time.Time, err error) func() {
 	done := l.retry(ctx, action, in.Pod, string(action.Op), err)
 	if ctx.Err() == nil {
 		l.env.Metrics.PodResized(time.Since(begin), err)
@@ -220,14 +206,4 @@ func (l *loop) retryResize(ctx context.Context, in Input, action Action, begin t
 				resizeMessage(in.Pod, "error", in.Pod.Generation, failed.Message))
 		}
 	}
-}
-
-// resizeError is why a resize could not be done when it was last tried; empty: it was not, or none was tried.
-func (in *Input) resizeError() string {
-	for key, failed := range in.Failed {
-		if op, _, _ := strings.Cut(key, "/"); op == string(OpResize) || op == string(OpResizePod) {
-			return failed.Message
-		}
-	}
-	return ""
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
@@ -68,7 +69,7 @@ func (s *starter) networkProblem(ctx context.Context) string {
 	return runtimestate.NetworkProblem(st)
 }
 
-func (s *starter) podIPs(in Input) []string {
+func (s *starter) podIPs(in decide.Input) []string {
 	if in.Pod.Spec.HostNetwork {
 		return s.env.HostIPs
 	}

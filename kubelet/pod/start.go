@@ -19,6 +19,7 @@ import (
 
 	"keelson/event"
 	"keelson/kubelet/image"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/translate"
@@ -31,12 +32,11 @@ const (
 	reasonRun     = "RunContainerError"
 	reasonHook    = "PostStartHookError"
 	reasonBackoff = "ImagePullBackOff"
-	reasonHeld    = "StartHeldBack"
 )
 
 // startError is a start that failed, with what users read.
 type startError struct {
-	Waiting
+	decide.Waiting
 	retry time.Time
 	err   error
 }
@@ -50,7 +50,7 @@ const retryStart = 10 * time.Second
 
 func failedAs(reason string, err error) error {
 	return &startError{
-		Waiting: Waiting{Reason: reason, Message: grpcText(err)},
+		Waiting: decide.Waiting{Reason: reason, Message: grpcText(err)},
 		retry:   time.Now().Add(retryStart),
 		err:     err,
 	}
@@ -82,7 +82,7 @@ func (s *starter) mark(step event.Step, begin time.Time, err error, detail any) 
 }
 
 // start brings one container to run: image, configuration, create, start, post-start hook.
-func (l *loop) start(ctx context.Context, in Input, a Action) func() {
+func (l *loop) start(ctx context.Context, in decide.Input, a decide.Action) func() {
 	c, k := podinfo.Find(in.Pod, a.Container)
 	err := l.starter.tryStart(ctx, in, a, c, k)
 	return func() {
@@ -94,15 +94,15 @@ func (l *loop) start(ctx context.Context, in Input, a Action) func() {
 		var se *startError
 		if !errors.As(err, &se) {
 			se = &startError{
-				Waiting: Waiting{Reason: reasonRun, Message: err.Error()},
+				Waiting: decide.Waiting{Reason: reasonRun, Message: err.Error()},
 				retry:   time.Now().Add(retryStart),
 			}
 		}
 		se.Message = cut(se.Message, maxWaiting)
-		f := Failed{Waiting: se.Waiting, Retry: se.retry}
+		f := decide.Failed{Waiting: se.Waiting, Retry: se.retry}
 		if se.Reason == "ErrImagePull" {
 			f.ThenAt = time.Now().Add(showPullError)
-			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image,
+			f.Then = decide.Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image,
 				se.Message), se.Image}
 		}
 		l.s.actions.failed[key] = f
@@ -113,7 +113,7 @@ func (l *loop) start(ctx context.Context, in Input, a Action) func() {
 const showPullError = 2 * time.Second
 
 func (s *starter) tryStart(
-	ctx context.Context, in Input, action Action, container *corev1.Container, kind podinfo.Kind,
+	ctx context.Context, in decide.Input, action decide.Action, container *corev1.Container, kind podinfo.Kind,
 ) error {
 	ref := containerRef(in.Pod, container, kind)
 	sandbox := in.Observed.Current()
@@ -264,7 +264,11 @@ func (s *starter) ensure(
 	if ie, ok := errors.AsType[*image.Error](err); ok {
 		s.mark(event.StepImage, begin, err, &event.Image{Container: container.Name, Image: request.Image})
 		s.imageEvent(ref, ie)
-		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message, request.Image}, retry: ie.Retry, err: err}
+		return nil, &startError{
+			Waiting: decide.Waiting{Reason: ie.Reason, Message: ie.Message, Image: request.Image},
+			retry:   ie.Retry,
+			err:     err,
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -341,7 +345,7 @@ func (s *starter) pullSecrets(ctx context.Context, pod *corev1.Pod) (found []*co
 }
 
 func (s *starter) containerConfig(
-	ctx context.Context, in Input, action Action, container *corev1.Container, img *image.Outcome,
+	ctx context.Context, in decide.Input, action decide.Action, container *corev1.Container, img *image.Outcome,
 	users *runtimeapi.UserNamespace,
 ) (*runtimeapi.ContainerConfig, error) {
 	pod := in.Pod
@@ -417,7 +421,7 @@ func (s *starter) containerConfig(
 }
 
 // target is the container whose processes an ephemeral container asked to see.
-func target(in Input, name string) string {
+func target(in decide.Input, name string) string {
 	for i := range in.Pod.Spec.EphemeralContainers {
 		e := &in.Pod.Spec.EphemeralContainers[i]
 		if e.Name == name && e.TargetContainerName != "" {

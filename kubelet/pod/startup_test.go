@@ -11,6 +11,7 @@ import (
 
 // TestCovered: time in which several things went on counts once.
 func TestCovered(t *testing.T) {
+	now := time.Now()
 	at := func(from, to int) span {
 		return span{now.Add(time.Duration(from) * time.Second), now.Add(time.Duration(to) * time.Second)}
 	}

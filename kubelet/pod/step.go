@@ -14,6 +14,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/event"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/runtimestate"
@@ -26,13 +27,13 @@ func (l *loop) take() (News, view) {
 		l.s.actions.end(r)
 	}
 	if news&NodeChanged != 0 {
-		l.s.actions.clear(string(OpSandbox))
+		l.s.actions.clear(string(decide.OpSandbox))
 	}
 	if news&RefsChanged != 0 {
 		// volumes that are being set up may have read what was there before
-		l.s.volumes.dirty = l.s.volumes.done || l.s.actions.flying(OpVolumes)
-		l.s.actions.retry(func(key string, f Failed) bool {
-			return key == string(OpVolumes) || f.Reason == reasonConfig
+		l.s.volumes.dirty = l.s.volumes.done || l.s.actions.flying(decide.OpVolumes)
+		l.s.actions.retry(func(key string, f decide.Failed) bool {
+			return key == string(decide.OpVolumes) || f.Reason == reasonConfig
 		})
 	}
 	return news, l.inbox.view() // after the results, which may have brought a newer version
@@ -67,11 +68,11 @@ func (l *loop) step(ctx context.Context) time.Time {
 	in.Refused = l.resizeDenial(&in)
 	plan := l.decide(&in)
 	if in.Refused != nil {
-		plan.wakeAt(in.Now.Add(resizeRetry))
+		plan.WakeAt(in.Now.Add(resizeRetry))
 	}
 	if plan.End != nil {
-		if l.s.end == nil && plan.End.Reason == reasonDeadline {
-			l.env.Events.Event(podRef(view.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
+		if l.s.end == nil && plan.End.Reason == decide.ReasonDeadline {
+			l.env.Events.Event(podRef(view.pod), corev1.EventTypeNormal, decide.ReasonDeadline, plan.End.Message)
 		}
 		l.s.end = plan.End
 		in.End = plan.End
@@ -85,7 +86,7 @@ func (l *loop) step(ctx context.Context) time.Time {
 	wake = earliest(wake, at)
 	if written && plan.Terminal && !in.StatusDone {
 		in.StatusDone = true
-		plan = Decide(in)
+		plan = decide.Decide(in)
 		wake = earliest(wake, plan.Wake)
 	}
 	if plan.Terminal && in.TornDown {
@@ -124,7 +125,7 @@ type admission struct {
 }
 
 // admit asks whether the pod may run here; false: not yet, the step is woken again.
-func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
+func (l *loop) admit(ctx context.Context, in *decide.Input, pod *corev1.Pod) bool {
 	if !fresh(*in) {
 		l.s.admission.done = true
 		l.env.Admission.Adopt(pod)
@@ -163,7 +164,7 @@ func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 
 // fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted
 // before.
-func fresh(in Input) bool {
+func fresh(in decide.Input) bool {
 	return len(in.Observed.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
 		!podkind.TerminalPhase(in.Pod.Status.Phase)
 }
@@ -176,8 +177,8 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // input takes a snapshot of what Decide looks at. Actions read it while the loop runs, so its maps are copies.
-func (l *loop) input(v view) Input {
-	in := Input{
+func (l *loop) input(v view) decide.Input {
+	in := decide.Input{
 		Pod:      v.pod,
 		Gone:     v.gone,
 		Local:    l.static,
@@ -190,11 +191,11 @@ func (l *loop) input(v view) Input {
 		Result:   l.env.Probes.Result,
 		Limits:   l.s.resizes.limits,
 		End:      l.s.end,
-		Progress: Progress{
-			VolumesDone: l.s.volumes.done,
-			VolumesDirt: l.s.volumes.dirty,
-			TornDown:    l.s.volumes.tornDown,
-			Deleted:     l.s.deleted,
+		Progress: decide.Progress{
+			VolumesDone:  l.s.volumes.done,
+			VolumesDirty: l.s.volumes.dirty,
+			TornDown:     l.s.volumes.tornDown,
+			Deleted:      l.s.deleted,
 		},
 	}
 	l.s.containers.describe(&in)
@@ -265,7 +266,7 @@ func (l *loop) read(ctx context.Context, pod *corev1.Pod) bool {
 }
 
 // useRefs watches the objects that the pod refers to. Once the pod is being stopped, its volumes stay as they are.
-func (l *loop) useRefs(p *corev1.Pod, plan Plan) {
+func (l *loop) useRefs(p *corev1.Pod, plan decide.Plan) {
 	if plan.Terminal || plan.Stopping || l.s.end != nil {
 		l.env.Refs.Use(l.uid, nil)
 		return
@@ -289,7 +290,7 @@ func (l *loop) noticePod(p *corev1.Pod) {
 	if l.s.labels != now {
 		l.s.labels = now
 		// a changed annotation may repair an environment or a subPathExpr
-		l.s.actions.retry(func(_ string, f Failed) bool { return f.Reason == reasonConfig })
+		l.s.actions.retry(func(_ string, f decide.Failed) bool { return f.Reason == reasonConfig })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
 )
 
@@ -19,7 +20,7 @@ const minGrace = 2
 // beginStop stops one container, or runs its pre-stop hook only. The Killing event and the pre-stop hook happen once,
 // and the grace period begins once, even if the stop is requested again, or the kubelet is restarted. A hook that the
 // restart has interrupted runs again.
-func (l *loop) beginStop(ctx context.Context, in Input, action Action) {
+func (l *loop) beginStop(ctx context.Context, in decide.Input, action decide.Action) {
 	container, kind := podinfo.Find(in.Pod, action.Container)
 	if container == nil { // a pod that only the runtime has
 		container = &corev1.Container{Name: action.Container}
@@ -45,7 +46,7 @@ func (l *loop) beginStop(ctx context.Context, in Input, action Action) {
 			l.stops.keep(action.ID, stop)
 			rest.Grace = stop.left(action.Grace, time.Now())
 		}
-		if action.Op == OpPreStop {
+		if action.Op == decide.OpPreStop {
 			return nil
 		}
 		return l.stopOne(ctx, in, rest)
@@ -54,7 +55,7 @@ func (l *loop) beginStop(ctx context.Context, in Input, action Action) {
 
 // endOf returns how far the end of a container has come; begun is false if it begins now. A shorter grace period
 // begins now, too.
-func (l *loop) endOf(action Action) (stop stopping, begun bool) {
+func (l *loop) endOf(action decide.Action) (stop stopping, begun bool) {
 	if known := l.s.containers.run(action.ID).stop; known != nil {
 		stop = *known
 		begun = true
@@ -70,7 +71,7 @@ func (l *loop) endOf(action Action) (stop stopping, begun bool) {
 	return stop, begun
 }
 
-func (l *loop) stopOne(ctx context.Context, in Input, action Action) func() {
+func (l *loop) stopOne(ctx context.Context, in decide.Input, action decide.Action) func() {
 	if ctx.Err() != nil {
 		return nil // requested again with a shorter grace period
 	}

@@ -20,6 +20,7 @@ import (
 	"keelson/kubelet/holdback"
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
+	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
@@ -104,10 +105,10 @@ type Site struct {
 type Admission interface {
 	// Admit decides whether a pod may run on the node. end: it may not. room: other pods are being preempted for it;
 	// each channel is closed when one of them has gone, and when all are closed Admit is asked again. Neither: it may.
-	Admit(ctx context.Context, p *corev1.Pod) (end *End, room []<-chan struct{})
+	Admit(ctx context.Context, p *corev1.Pod) (end *decide.End, room []<-chan struct{})
 	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it. A pod that
 	// has to wait is woken when there is room for it.
-	Resize(p *corev1.Pod) *Refusal
+	Resize(p *corev1.Pod) *decide.Refusal
 	// Adopt counts in a pod that was admitted before the kubelet was restarted.
 	Adopt(p *corev1.Pod)
 }
@@ -147,7 +148,7 @@ func (w *Worker) Observed() *runtimestate.Pod { return w.observed.Load() }
 
 // Evict ends the pod with a verdict. The channel is closed when nothing of it runs and its volumes are gone. A pod that
 // was evicted before keeps its verdict, and one that has ended is not evicted: nil.
-func (w *Worker) Evict(end End) <-chan struct{} {
+func (w *Worker) Evict(end decide.End) <-chan struct{} {
 	if v := w.inbox.view(); v.gone || podkind.TerminalPhase(v.pod.Status.Phase) {
 		return nil
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package decide
 
 import (
 	"slices"
@@ -55,7 +55,7 @@ func (d *decision) settleDown() {
 		}
 	}
 	// A sandbox under way would be made with the ids that are given back here.
-	if !busy && !d.TornDown && !d.flying(string(OpVolumes)) && !d.flying(string(OpSandbox)) {
+	if !busy && !d.TornDown && !d.Flying(string(OpVolumes)) && !d.Flying(string(OpSandbox)) {
 		d.do(Action{Op: OpTearDown})
 	}
 }
@@ -188,7 +188,7 @@ func (in *Input) finished() bool {
 	}
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		if podinfo.Sidecar(c) || in.flying(startKey(c.Name)) {
+		if podinfo.Sidecar(c) || in.Flying(startKey(c.Name)) {
 			continue
 		}
 		if cur := in.latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c,
@@ -199,7 +199,7 @@ func (in *Input) finished() bool {
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
 		cur := in.latest(c.Name)
-		if !cur.Exited() || in.flying(startKey(c.Name)) || podinfo.RestartAfter(in.Pod, c, podinfo.Main, cur.ExitCode) {
+		if !cur.Exited() || in.Flying(startKey(c.Name)) || podinfo.RestartAfter(in.Pod, c, podinfo.Main, cur.ExitCode) {
 			return false
 		}
 	}
@@ -212,7 +212,7 @@ func (in *Input) lostStatus(name string) *corev1.ContainerStatus {
 	if in.Observed.Latest(name) != nil {
 		return nil
 	}
-	if was := statusOf(&in.Pod.Status, name); was != nil && was.ContainerID != "" {
+	if was := StatusOf(&in.Pod.Status, name); was != nil && was.ContainerID != "" {
 		return was
 	}
 	return nil
@@ -224,7 +224,7 @@ func (in *Input) lost() bool {
 	ran := false
 	for i := range in.Pod.Spec.Containers {
 		name := in.Pod.Spec.Containers[i].Name
-		if in.Observed.Latest(name) != nil || in.flying(startKey(name)) {
+		if in.Observed.Latest(name) != nil || in.Flying(startKey(name)) {
 			return false
 		}
 		ran = ran || in.lostStatus(name) != nil
@@ -240,7 +240,7 @@ func (d *decision) removeDead() {
 	for i := range d.Observed.Containers {
 		c := &d.Observed.Containers[i]
 		kept[c.Name]++
-		if kept[c.Name] > 2 && !alive(c) && !d.flying(startKey(c.Name)) {
+		if kept[c.Name] > 2 && !alive(c) && !d.Flying(startKey(c.Name)) {
 			d.do(Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
 			continue
 		}
@@ -251,4 +251,18 @@ func (d *decision) removeDead() {
 			d.do(Action{Op: OpRemoveSandbox, ID: s.ID})
 		}
 	}
+}
+
+// StatusOf returns the status of a container of any kind; nil: there is none.
+func StatusOf(status *corev1.PodStatus, name string) *corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{
+		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
+	} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package decide
 
 import (
 	"fmt"
@@ -14,8 +14,12 @@ import (
 	"keelson/kubelet/runtimestate"
 )
 
-// reasonDeadline is why a pod ends whose activeDeadlineSeconds are over.
-const reasonDeadline = "DeadlineExceeded"
+const (
+	// ReasonDeadline is why a pod ends whose activeDeadlineSeconds are over.
+	ReasonDeadline = "DeadlineExceeded"
+	// ReasonHeld is why a container waits whose pod is held back.
+	ReasonHeld = "StartHeldBack"
+)
 
 // decision is one call of Decide: its Input, which answers questions, and the Plan that grows.
 type decision struct {
@@ -55,12 +59,12 @@ func (d *decision) deadline() *End {
 	}
 	at := start.Add(time.Duration(*seconds) * time.Second)
 	if d.Now.Before(at) {
-		d.plan.wakeAt(at)
+		d.plan.WakeAt(at)
 		return nil
 	}
 	return &End{
 		Phase:   corev1.PodFailed,
-		Reason:  reasonDeadline,
+		Reason:  ReasonDeadline,
 		Message: "Pod was active on the node longer than the specified deadline",
 	}
 }
@@ -80,7 +84,7 @@ func (d *decision) keepUp() {
 		}
 		return
 	}
-	if !d.VolumesDone || d.VolumesDirt {
+	if !d.VolumesDone || d.VolumesDirty {
 		d.do(Action{Op: OpVolumes})
 	}
 	if !d.VolumesDone {
@@ -119,7 +123,7 @@ func (d *decision) newSandbox() {
 // containers starts what may start: init containers in order, then the main ones together; ephemeral ones at any time.
 func (d *decision) containers(box *runtimestate.Sandbox) {
 	pod := d.Pod
-	begun := d.mainsBegun(box.ID)
+	begun := d.MainsBegun(box.ID)
 	initialized := true
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]
@@ -135,7 +139,7 @@ func (d *decision) containers(box *runtimestate.Sandbox) {
 			continue
 		}
 		if cur := d.latestIn(box.ID, container.Name); cur.Exited() && cur.ExitCode == 0 &&
-			!d.flying(startKey(container.Name)) {
+			!d.Flying(startKey(container.Name)) {
 			continue
 		}
 		d.keepRunning(box, container, podinfo.Init)
@@ -155,8 +159,8 @@ func (d *decision) containers(box *runtimestate.Sandbox) {
 	}
 }
 
-// mainsBegun reports whether a main container was ever created in the sandbox: then its init containers are done.
-func (in *Input) mainsBegun(sandbox string) bool {
+// MainsBegun reports whether a main container was ever created in the sandbox: then its init containers are done.
+func (in *Input) MainsBegun(sandbox string) bool {
 	for i := range in.Pod.Spec.Containers {
 		if in.latestIn(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
 			return true
@@ -170,8 +174,8 @@ func (d *decision) keepRunning(box *runtimestate.Sandbox, container *corev1.Cont
 	cur := d.latestIn(box.ID, container.Name)
 	last := d.Observed.Latest(container.Name)
 	switch {
-	case d.flying(startKey(container.Name)):
-		if d.flying(Action{Op: OpStop, ID: idOf(cur)}.Key()) {
+	case d.Flying(startKey(container.Name)):
+		if d.Flying(Action{Op: OpStop, ID: idOf(cur)}.Key()) {
 			return
 		}
 		if cur.Running() && kind != podinfo.Init {
@@ -211,7 +215,7 @@ func (d *decision) backsOff(container *corev1.Container, ended *runtimestate.Con
 	if over {
 		return false
 	}
-	d.plan.wakeAt(until)
+	d.plan.WakeAt(until)
 	d.plan.Waiting[container.Name] = Waiting{
 		Reason: "CrashLoopBackOff",
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
@@ -263,12 +267,12 @@ func (d *decision) startAction(a Action) {
 // explain says why a container whose start failed, or is held back, waits.
 func (d *decision) explain(name string) {
 	if d.Held != nil {
-		d.plan.Waiting[name] = Waiting{Reason: reasonHeld, Message: d.Held.Message}
+		d.plan.Waiting[name] = Waiting{Reason: ReasonHeld, Message: d.Held.Message}
 		return
 	}
 	w, until := d.Failed[startKey(name)].shown(d.Now)
 	d.plan.Waiting[name] = w
-	d.plan.wakeAt(until)
+	d.plan.WakeAt(until)
 }
 
 // watch handles a running container: its probes, and whether it must end because of them or of a changed image.
@@ -316,7 +320,7 @@ func (d *decision) probes(
 		ip = box.IPs[0]
 	}
 	kinds := []probe.Kind{probe.Liveness, probe.Readiness}
-	if container.StartupProbe != nil && d.result(cur.ID, probe.Startup) != probe.Success {
+	if container.StartupProbe != nil && d.ProbeResult(cur.ID, probe.Startup) != probe.Success {
 		kinds = []probe.Kind{probe.Startup}
 	} else if hook {
 		kinds = []probe.Kind{probe.Liveness}
@@ -326,7 +330,7 @@ func (d *decision) probes(
 		if pr == nil {
 			continue
 		}
-		if kind == probe.Readiness || d.result(cur.ID, kind) != probe.Failure {
+		if kind == probe.Readiness || d.ProbeResult(cur.ID, kind) != probe.Failure {
 			d.plan.Probes = append(d.plan.Probes, probe.Target{
 				Key:       probe.Key{ContainerID: cur.ID, Kind: kind},
 				Pod:       d.Pod,
@@ -358,7 +362,7 @@ func (d *decision) probes(
 	}
 }
 
-func (in *Input) result(id string, k probe.Kind) probe.Result {
+func (in *Input) ProbeResult(id string, k probe.Kind) probe.Result {
 	if in.Result == nil {
 		return probe.Unknown
 	}
@@ -368,10 +372,10 @@ func (in *Input) result(id string, k probe.Kind) probe.Result {
 // Started reports whether a container counts as started: it runs, its post-start hook and its startup probe are
 // through.
 func (in *Input) Started(c *corev1.Container, cur *runtimestate.Container) bool {
-	if !cur.Running() || in.flying(startKey(c.Name)) {
+	if !cur.Running() || in.Flying(startKey(c.Name)) {
 		return false
 	}
-	return c.StartupProbe == nil || in.result(cur.ID, probe.Startup) == probe.Success
+	return c.StartupProbe == nil || in.ProbeResult(cur.ID, probe.Startup) == probe.Success
 }
 
 // explainAll gives every container that has not run a reason to wait.
@@ -381,7 +385,7 @@ func (d *decision) explainAll() {
 		reason = "PodInitializing"
 	}
 	box := d.Observed.Current()
-	begun := box != nil && d.mainsBegun(box.ID)
+	begun := box != nil && d.MainsBegun(box.ID)
 	for container, k := range podinfo.All(d.Pod) {
 		if _, ok := d.plan.Waiting[container.Name]; ok || begun && k == podinfo.Init {
 			continue
@@ -399,7 +403,7 @@ func (d *decision) explainAll() {
 		if k == podinfo.Ephemeral {
 			last = d.Observed.Latest(container.Name) // it never runs again
 		}
-		if d.flying(startKey(container.Name)) || last == nil {
+		if d.Flying(startKey(container.Name)) || last == nil {
 			d.plan.Waiting[container.Name] = Waiting{Reason: reason}
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package decide
 
 import (
 	"time"
@@ -182,11 +182,11 @@ type Input struct {
 
 // Progress is how far the pod has come on its way up, or down.
 type Progress struct {
-	VolumesDone bool // set up at least once
-	VolumesDirt bool // something they show has changed
-	TornDown    bool
-	StatusDone  bool // the final status is written
-	Deleted     bool // the API object is gone or its deletion was accepted
+	VolumesDone  bool // set up at least once
+	VolumesDirty bool // something they show has changed
+	TornDown     bool
+	StatusDone   bool // the final status is written
+	Deleted      bool // the API object is gone or its deletion was accepted
 }
 
 // Plan is what to do now.
@@ -208,13 +208,13 @@ type Plan struct {
 	Wake time.Time
 }
 
-func (p *Plan) wakeAt(t time.Time) {
+func (p *Plan) WakeAt(t time.Time) {
 	if !t.IsZero() && (p.Wake.IsZero() || t.Before(p.Wake)) {
 		p.Wake = t
 	}
 }
 
-func (in *Input) flying(key string) bool {
+func (in *Input) Flying(key string) bool {
 	_, ok := in.Flights[key]
 	return ok
 }
@@ -222,17 +222,31 @@ func (in *Input) flying(key string) bool {
 // do adds an action unless it is under way, or failed lately and must wait.
 func (d *decision) do(action Action) bool {
 	k := action.Key()
-	if d.flying(k) {
+	if d.Flying(k) {
 		return true
 	}
 	if f, ok := d.Failed[k]; ok && d.Now.Before(f.Retry) {
-		d.plan.wakeAt(f.Retry)
+		d.plan.WakeAt(f.Retry)
 		return false
 	}
-	if d.Held != nil && d.starting(action) {
-		d.plan.wakeAt(d.Held.Until)
+	if d.Held != nil && d.Starting(action) {
+		d.plan.WakeAt(d.Held.Until)
 		return false
 	}
 	d.plan.Actions = append(d.plan.Actions, action)
 	return true
+}
+
+// Starting reports whether an action is one of those during which the process may die of the pod, and which wait while
+// the pod is held back. Volumes of a pod that runs are looked after at each start of the kubelet: that alone makes no
+// suspect of it.
+func (in *Input) Starting(a Action) bool {
+	switch a.Op {
+	case OpSandbox, OpStart:
+		return true
+	case OpVolumes:
+		return !in.anyAlive()
+	case OpStop, OpStopSandbox, OpTearDown, OpRemoveContainer, OpRemoveSandbox, OpDelete, OpForget, OpResize:
+	}
+	return false
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package decide
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/podinfo"
@@ -22,20 +24,20 @@ func (in *Input) resizable(c *corev1.Container, cur *runtimestate.Container) boo
 // Refusal is why a pod is not resized, as its condition PodResizePending says it.
 type Refusal struct{ Reason, Message string }
 
-// wantsResize reports whether the pod as a whole or a running container has other resources than it should.
-func (in *Input) wantsResize() bool {
-	return in.containerWantsResize() || in.podWantsResize()
+// WantsResize reports whether the pod as a whole or a running container has other resources than it should.
+func (in *Input) WantsResize() bool {
+	return in.containerWantsResize() || in.PodWantsResize()
 }
 
-// podWantsResize reports whether a pod with resources of its own has others than it should.
-func (in *Input) podWantsResize() bool {
+// PodWantsResize reports whether a pod with resources of its own has others than it should.
+func (in *Input) PodWantsResize() bool {
 	return in.Observed.Current() != nil && podinfo.HasOwnResources(in.Pod) &&
 		(in.Limits == nil || *in.Limits != translate.PodLimits(in.Pod))
 }
 
 // resizePod gives the pod's cgroup its new limits, when the containers have theirs: they may have had more before.
 func (d *decision) resizePod() {
-	if d.Refused == nil && !d.containerWantsResize() && d.podWantsResize() {
+	if d.Refused == nil && !d.containerWantsResize() && d.PodWantsResize() {
 		d.do(Action{Op: OpResizePod})
 	}
 }
@@ -64,6 +66,30 @@ func (in *Input) mustRestart(c *corev1.Container, cur *runtimestate.Container) b
 			return true
 		case p.ResourceName == corev1.ResourceCPU && (want.GetCpuShares() != have.GetCpuShares() ||
 			want.GetCpuQuota() != have.GetCpuQuota()):
+			return true
+		}
+	}
+	return false
+}
+
+// ResizeError is why a resize could not be done when it was last tried; empty: it was not, or none was tried.
+func (in *Input) ResizeError() string {
+	for key, failed := range in.Failed {
+		if op, _, _ := strings.Cut(key, "/"); op == string(OpResize) || op == string(OpResizePod) {
+			return failed.Message
+		}
+	}
+	return ""
+}
+
+// Restarting reports whether a container that should run does not.
+func (in *Input) Restarting() bool {
+	for c, kind := range podinfo.All(in.Pod) {
+		if kind != podinfo.Main && kind != podinfo.SideCar {
+			continue
+		}
+		cur := in.Observed.Latest(c.Name)
+		if !cur.Running() && (!cur.Exited() || podinfo.RestartAfter(in.Pod, c, kind, cur.ExitCode)) {
 			return true
 		}
 	}

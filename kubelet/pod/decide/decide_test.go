@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pod
+package decide
 
 import (
 	"fmt"
@@ -333,7 +333,7 @@ func TestDecideStarting(t *testing.T) {
 				pod:  podOf(always, nil, ctr("a", withLiveness), ctr("b")),
 				have: []string{"a=running", "b=exited:1"},
 				change: func(in *Input) {
-					in.VolumesDirt = true
+					in.VolumesDirty = true
 					in.Held = heldBack
 				},
 			},
@@ -772,6 +772,22 @@ func TestDevicesFirst(t *testing.T) {
 		tears := slices.ContainsFunc(plan.Actions, func(a Action) bool { return a.Op == OpTearDown })
 		if plan.Terminal != tt.terminal || tears != tt.acts {
 			t.Errorf("%s: terminal %v, actions %v", tt.name, plan.Terminal, plan.Actions)
+		}
+	}
+}
+
+// TestEphemeralContainersRunOnce: an ephemeral container that the runtime has lost is not started again.
+func TestEphemeralContainersRunOnce(t *testing.T) {
+	p := podOf(corev1.RestartPolicyAlways, nil, ctr("c"))
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
+	}
+	p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", ContainerID: "x://debug-id"}}
+	in := world{pod: p}.input(t)
+	in.Observed.Sandboxes = []runtimestate.Sandbox{{ID: "box", Ready: true}}
+	for _, a := range Decide(in).Actions {
+		if a.Container == "debug" {
+			t.Errorf("action %+v", a)
 		}
 	}
 }
