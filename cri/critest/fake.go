@@ -6,7 +6,6 @@ package critest
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -44,175 +43,96 @@ type ExecResult struct {
 }
 
 // Fake is a runtime in memory. It implements cri.Server and is safe for concurrent use. It uses package time for all
-// times, so it works in a synctest bubble.
+// times, so it works in a synctest bubble. Its parts answer the calls of CRI, each of those that concern it.
 type Fake struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
-
-	mu         sync.Mutex
-	seq        int
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	images     map[string]*runtimeapi.Image // by id
-	subs       map[chan *runtimeapi.ContainerEventResponse]struct{}
-	calls      []string
-	fails      map[string][]error
-	delays     map[string]time.Duration
-	program    func(*runtimeapi.ContainerConfig) Program
-	exec       func(c *runtimeapi.ContainerConfig, cmd []string) ExecResult
-	streamURL  string
-	podCIDR    string
-	notReady   string
-	noUsers    bool
-	now        func() time.Time
+	*script
+	*node
+	*images
+	*pods
+	*watchers
+	*streams
+	*stats
 }
 
 // NewFake returns a runtime with one image, HelloImage. Containers run Hello unless SetProgram is called.
 func NewFake() *Fake {
-	fake := &Fake{
+	script := &script{fails: map[string][]error{}, delays: map[string]time.Duration{}}
+	node := &node{script: script}
+	images := &images{script: script, byID: map[string]*runtimeapi.Image{}}
+	watchers := &watchers{subs: map[chan *runtimeapi.ContainerEventResponse]struct{}{}}
+	pods := &pods{
+		script:     script,
+		node:       node,
+		images:     images,
+		watchers:   watchers,
 		sandboxes:  map[string]*sandbox{},
 		containers: map[string]*container{},
-		images:     map[string]*runtimeapi.Image{},
-		subs:       map[chan *runtimeapi.ContainerEventResponse]struct{}{},
-		fails:      map[string][]error{},
-		delays:     map[string]time.Duration{},
 		program:    Hello,
-		exec:       HelloExec,
-		now:        time.Now,
 	}
-	fake.AddImage(HelloImage, 4<<20)
-	return fake
+	images.AddImage(HelloImage, 4<<20)
+	return &Fake{
+		script:   script,
+		node:     node,
+		images:   images,
+		pods:     pods,
+		watchers: watchers,
+		streams:  &streams{script: script, pods: pods, exec: HelloExec},
+		stats:    &stats{script: script, pods: pods},
+	}
 }
 
-// SetProgram sets the behaviour of containers that are started from now on.
-func (f *Fake) SetProgram(p func(*runtimeapi.ContainerConfig) Program) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.program = p
-}
-
-// SetExec sets the results of ExecSync.
-func (f *Fake) SetExec(e func(c *runtimeapi.ContainerConfig, cmd []string) ExecResult) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.exec = e
-}
-
-// SetStreamURL sets the base of the URLs that Exec, Attach and PortForward return ("http://127.0.0.1:1234").
-func (f *Fake) SetStreamURL(u string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.streamURL = u
-}
-
-// SetNotReady makes Status report the runtime as not ready with this message; empty makes it ready again.
-func (f *Fake) SetNotReady(message string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.notReady = message
-}
-
-// SetUserNamespaces sets whether the runtime supports user namespaces; by default it does.
-func (f *Fake) SetUserNamespaces(yes bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.noUsers = !yes
+// script is what a test has planned for calls, and which were made.
+type script struct {
+	mu     sync.Mutex
+	calls  []string
+	fails  map[string][]error
+	delays map[string]time.Duration
 }
 
 // FailNext makes the next calls of a method ("PullImage") fail with these errors, in order; for a nil the call
 // succeeds.
-func (f *Fake) FailNext(verb string, errs ...error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fails[verb] = append(f.fails[verb], errs...)
+func (s *script) FailNext(verb string, errs ...error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails[verb] = append(s.fails[verb], errs...)
 }
 
 // Delay makes every call of a method take at least d.
-func (f *Fake) Delay(verb string, d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.delays[verb] = d
+func (s *script) Delay(verb string, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delays[verb] = d
 }
 
 // Calls returns the methods called so far, in order, except those that only read.
-func (f *Fake) Calls() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.calls)
-}
-
-// AddImage adds an image.
-func (f *Fake) AddImage(ref string, size uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.addImageLocked(ref, size)
-}
-
-// Exit ends a running container by itself. It reports whether it was running.
-func (f *Fake) Exit(containerID string, code int32) bool { return f.end(containerID, code, "") }
-
-// OOMKill ends a running container as the OOM killer does.
-func (f *Fake) OOMKill(containerID string) bool { return f.end(containerID, 137, "OOMKilled") }
-
-// StopSandbox makes a sandbox NotReady without a call of the kubelet; its containers end with 137.
-func (f *Fake) StopSandbox(id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.sandboxes[id]; s != nil {
-		f.stopSandboxLocked(s)
-	}
-}
-
-// Containers returns the ids of containers with this name (all when empty), oldest first.
-func (f *Fake) Containers(name string) []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []*container
-	for _, c := range f.containers {
-		if name == "" || c.config.GetMetadata().GetName() == name {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b *container) int { return a.seq - b.seq })
-	ids := make([]string, 0, len(out))
-	for _, c := range out {
-		ids = append(ids, c.id)
-	}
-	return ids
-}
-
-// Config returns what a container was created with; nil when there is none.
-func (f *Fake) Config(containerID string) *runtimeapi.ContainerConfig {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if c := f.containers[containerID]; c != nil {
-		return c.config
-	}
-	return nil
+func (s *script) Calls() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
 }
 
 // begin records a call, waits for its Delay and returns its FailNext error.
-func (f *Fake) begin(ctx context.Context, verb string) error {
-	f.mu.Lock()
-	f.calls = append(f.calls, verb)
-	return f.delayOrFail(ctx, verb)
+func (s *script) begin(ctx context.Context, verb string) error {
+	s.mu.Lock()
+	s.calls = append(s.calls, verb)
+	return s.delayOrFail(ctx, verb)
 }
 
 // beginRead is begin for methods that only read, which are not recorded.
-func (f *Fake) beginRead(ctx context.Context, verb string) error {
-	f.mu.Lock()
-	return f.delayOrFail(ctx, verb)
+func (s *script) beginRead(ctx context.Context, verb string) error {
+	s.mu.Lock()
+	return s.delayOrFail(ctx, verb)
 }
 
 // delayOrFail waits for a method's Delay and returns its FailNext error. The caller holds mu; delayOrFail unlocks it.
-func (f *Fake) delayOrFail(ctx context.Context, verb string) error {
+func (s *script) delayOrFail(ctx context.Context, verb string) error {
 	var err error
-	if q := f.fails[verb]; len(q) > 0 {
+	if q := s.fails[verb]; len(q) > 0 {
 		err = q[0]
-		f.fails[verb] = q[1:]
+		s.fails[verb] = q[1:]
 	}
-	d := f.delays[verb]
-	f.mu.Unlock()
+	d := s.delays[verb]
+	s.mu.Unlock()
 	if d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -223,12 +143,6 @@ func (f *Fake) delayOrFail(ctx context.Context, verb string) error {
 		}
 	}
 	return err
-}
-
-// idLocked makes an id of the usual form. Ids sort by age.
-func (f *Fake) idLocked() (string, int) {
-	f.seq++
-	return fmt.Sprintf("%064x", f.seq), f.seq
 }
 
 func notFound(kind, id string) error {

@@ -16,7 +16,6 @@ import (
 
 type container struct {
 	id       string
-	seq      int
 	sandbox  string
 	config   *runtimeapi.ContainerConfig
 	image    *runtimeapi.Image
@@ -34,15 +33,15 @@ type container struct {
 }
 
 // CreateContainer needs a ready sandbox and a present image.
-func (f *Fake) CreateContainer(
+func (p *pods) CreateContainer(
 	ctx context.Context, request *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
-	if err := f.begin(ctx, "CreateContainer"); err != nil {
+	if err := p.script.begin(ctx, "CreateContainer"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	sandbox := f.sandboxes[request.GetPodSandboxId()]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sandbox := p.sandboxes[request.GetPodSandboxId()]
 	if sandbox == nil {
 		return nil, notFound("pod sandbox", request.GetPodSandboxId())
 	}
@@ -53,46 +52,45 @@ func (f *Fake) CreateContainer(
 	if m.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "create container: metadata with a name is required")
 	}
-	for _, c := range f.containers {
+	for _, c := range p.containers {
 		if o := c.config.GetMetadata(); c.sandbox == sandbox.id && o.GetName() == m.GetName() &&
 			o.GetAttempt() == m.GetAttempt() {
 			return nil, status.Errorf(codes.AlreadyExists, "create container: attempt %d of %s is container %s",
 				m.GetAttempt(), m.GetName(), c.id)
 		}
 	}
-	img := f.findImageLocked(request.GetConfig().GetImage().GetImage())
+	img := p.images.find(request.GetConfig().GetImage().GetImage())
 	if img == nil {
 		return nil, notFound("image", request.GetConfig().GetImage().GetImage())
 	}
-	id, seq := f.idLocked()
+	id, _ := p.idLocked()
 	ctr := &container{
 		id:      id,
-		seq:     seq,
 		sandbox: sandbox.id,
 		config:  request.GetConfig(),
 		image:   img,
-		created: f.now().UnixNano(),
+		created: time.Now().UnixNano(),
 		res:     request.GetConfig().GetLinux().GetResources(),
 		ended:   make(chan struct{}),
 	}
 	if p := ctr.config.GetLogPath(); p != "" {
 		ctr.logPath = filepath.Join(sandbox.config.GetLogDirectory(), p)
 	}
-	f.containers[id] = ctr
-	f.emitLocked(id, sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	p.containers[id] = ctr
+	p.emitLocked(id, sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
 // StartContainer runs the container's Program.
-func (f *Fake) StartContainer(
+func (p *pods) StartContainer(
 	ctx context.Context, r *runtimeapi.StartContainerRequest,
 ) (*runtimeapi.StartContainerResponse, error) {
-	if err := f.begin(ctx, "StartContainer"); err != nil {
+	if err := p.script.begin(ctx, "StartContainer"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	container := f.containers[r.GetContainerId()]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	container := p.containers[r.GetContainerId()]
 	if container == nil {
 		return nil, notFound("container", r.GetContainerId())
 	}
@@ -100,32 +98,32 @@ func (f *Fake) StartContainer(
 		return nil, status.Errorf(codes.FailedPrecondition, "start container %s: it is in state %s", container.id,
 			container.state)
 	}
-	container.program = f.program(container.config)
+	container.program = p.program(container.config)
 	container.state = runtimeapi.ContainerState_CONTAINER_RUNNING
-	container.started = f.now().UnixNano()
-	f.emitLocked(container.id, f.sandboxes[container.sandbox], runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
-	if err := f.logLocked(container, "stdout", container.program.Output...); err != nil {
+	container.started = time.Now().UnixNano()
+	p.emitLocked(container.id, p.sandboxes[container.sandbox], runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	if err := p.logLocked(container, "stdout", container.program.Output...); err != nil {
 		return nil, err
 	}
-	if p := container.program; p.Exits && p.After == 0 {
-		f.endLocked(container, p.Code, "")
-	} else if p.Exits {
-		container.timer = time.AfterFunc(p.After, func() { f.Exit(container.id, p.Code) })
+	if will := container.program; will.Exits && will.After == 0 {
+		p.endLocked(container, will.Code, "")
+	} else if will.Exits {
+		container.timer = time.AfterFunc(will.After, func() { p.Exit(container.id, will.Code) })
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
 // StopContainer ends the container at once, or after the timeout with 137 when its Program ignores signals.
-func (f *Fake) StopContainer(
+func (p *pods) StopContainer(
 	ctx context.Context, request *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
-	if err := f.begin(ctx, "StopContainer"); err != nil {
+	if err := p.script.begin(ctx, "StopContainer"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	container := f.containers[request.GetContainerId()]
+	p.mu.Lock()
+	container := p.containers[request.GetContainerId()]
 	if container == nil || container.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		f.mu.Unlock()
+		p.mu.Unlock()
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
 	if !container.program.IgnoresTerm && request.GetTimeout() > 0 {
@@ -133,16 +131,16 @@ func (f *Fake) StopContainer(
 		if code == 0 {
 			code = 143
 		}
-		f.endLocked(container, code, "")
-		f.mu.Unlock()
+		p.endLocked(container, code, "")
+		p.mu.Unlock()
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
-	f.mu.Unlock()
+	p.mu.Unlock()
 	t := time.NewTimer(time.Duration(request.GetTimeout()) * time.Second)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		f.end(container.id, 137, "")
+		p.end(container.id, 137, "")
 	case <-container.ended:
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
@@ -151,34 +149,34 @@ func (f *Fake) StopContainer(
 }
 
 // RemoveContainer removes a container; a running one is killed first. An unknown one is not an error.
-func (f *Fake) RemoveContainer(
+func (p *pods) RemoveContainer(
 	ctx context.Context, r *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
-	if err := f.begin(ctx, "RemoveContainer"); err != nil {
+	if err := p.script.begin(ctx, "RemoveContainer"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if c := f.containers[r.GetContainerId()]; c != nil {
-		f.removeLocked(c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.containers[r.GetContainerId()]; c != nil {
+		p.removeLocked(c)
 	}
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-func (f *Fake) removeLocked(c *container) {
-	f.endLocked(c, 137, "")
-	delete(f.containers, c.id)
-	f.emitLocked(c.id, f.sandboxes[c.sandbox], runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+func (p *pods) removeLocked(c *container) {
+	p.endLocked(c, 137, "")
+	delete(p.containers, c.id)
+	p.emitLocked(c.id, p.sandboxes[c.sandbox], runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
-func (f *Fake) end(id string, code int32, reason string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.containers[id]
-	return c != nil && f.endLocked(c, code, reason)
+func (p *pods) end(id string, code int32, reason string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.containers[id]
+	return c != nil && p.endLocked(c, code, reason)
 }
 
-func (f *Fake) endLocked(ctr *container, code int32, reason string) bool {
+func (p *pods) endLocked(ctr *container, code int32, reason string) bool {
 	if ctr.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return false
 	}
@@ -193,26 +191,26 @@ func (f *Fake) endLocked(ctr *container, code int32, reason string) bool {
 		reason = "Error"
 	}
 	ctr.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	ctr.finished = f.now().UnixNano()
+	ctr.finished = time.Now().UnixNano()
 	ctr.code = code
 	ctr.reason = reason
 	close(ctr.ended)
-	f.emitLocked(ctr.id, f.sandboxes[ctr.sandbox], runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	p.emitLocked(ctr.id, p.sandboxes[ctr.sandbox], runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return true
 }
 
 // Log appends lines to a container's log in the CRI format. stream is stdout or stderr.
-func (f *Fake) Log(containerID, stream string, lines ...string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.containers[containerID]
+func (p *pods) Log(containerID, stream string, lines ...string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.containers[containerID]
 	if c == nil {
 		return notFound("container", containerID)
 	}
-	return f.logLocked(c, stream, lines...)
+	return p.logLocked(c, stream, lines...)
 }
 
-func (f *Fake) logLocked(c *container, stream string, lines ...string) error {
+func (p *pods) logLocked(c *container, stream string, lines ...string) error {
 	if c.logPath == "" {
 		return nil
 	}
@@ -224,7 +222,7 @@ func (f *Fake) logLocked(c *container, stream string, lines ...string) error {
 		return fmt.Errorf("open container log: %w", err)
 	}
 	for _, l := range lines {
-		if _, err := fmt.Fprintf(w, "%s %s F %s\n", f.now().Format(time.RFC3339Nano), stream, l); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %s F %s\n", time.Now().Format(time.RFC3339Nano), stream, l); err != nil {
 			_ = w.Close() // the write's error is returned
 			return fmt.Errorf("write container log: %w", err)
 		}
@@ -233,15 +231,15 @@ func (f *Fake) logLocked(c *container, stream string, lines ...string) error {
 }
 
 // ContainerStatus returns NotFound for an unknown container.
-func (f *Fake) ContainerStatus(
+func (p *pods) ContainerStatus(
 	ctx context.Context, r *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
-	if err := f.beginRead(ctx, "ContainerStatus"); err != nil {
+	if err := p.script.beginRead(ctx, "ContainerStatus"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.containers[r.GetContainerId()]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.containers[r.GetContainerId()]
 	if c == nil {
 		return nil, notFound("container", r.GetContainerId())
 	}
@@ -274,17 +272,17 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 }
 
 // ListContainers lists containers in the order of creation.
-func (f *Fake) ListContainers(
+func (p *pods) ListContainers(
 	ctx context.Context, r *runtimeapi.ListContainersRequest,
 ) (*runtimeapi.ListContainersResponse, error) {
-	if err := f.beginRead(ctx, "ListContainers"); err != nil {
+	if err := p.script.beginRead(ctx, "ListContainers"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	out := &runtimeapi.ListContainersResponse{}
 	q := r.GetFilter()
-	for _, container := range sortedValues(f.containers) {
+	for _, container := range sortedValues(p.containers) {
 		if q.GetId() != "" && q.GetId() != container.id ||
 			q.GetPodSandboxId() != "" && q.GetPodSandboxId() != container.sandbox ||
 			q.GetState() != nil && q.GetState().GetState() != container.state ||
@@ -308,15 +306,15 @@ func (f *Fake) ListContainers(
 }
 
 // UpdateContainerResources stores the new resources, which ContainerStatus returns.
-func (f *Fake) UpdateContainerResources(
+func (p *pods) UpdateContainerResources(
 	ctx context.Context, request *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	if err := f.begin(ctx, "UpdateContainerResources"); err != nil {
+	if err := p.script.begin(ctx, "UpdateContainerResources"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.containers[request.GetContainerId()]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.containers[request.GetContainerId()]
 	if c == nil {
 		return nil, notFound("container", request.GetContainerId())
 	}
@@ -325,23 +323,30 @@ func (f *Fake) UpdateContainerResources(
 }
 
 // ReopenContainerLog needs a running container. The Fake opens the log for each write, so it only creates the file.
-func (f *Fake) ReopenContainerLog(
+func (p *pods) ReopenContainerLog(
 	ctx context.Context, r *runtimeapi.ReopenContainerLogRequest,
 ) (*runtimeapi.ReopenContainerLogResponse, error) {
-	if err := f.begin(ctx, "ReopenContainerLog"); err != nil {
+	if err := p.script.begin(ctx, "ReopenContainerLog"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.runningLocked(r.GetContainerId())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, err := p.runningLocked(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.ReopenContainerLogResponse{}, f.logLocked(c, "stdout")
+	return &runtimeapi.ReopenContainerLogResponse{}, p.logLocked(c, "stdout")
 }
 
-func (f *Fake) runningLocked(id string) (*container, error) {
-	c := f.containers[id]
+// running returns a container that runs.
+func (p *pods) running(id string) (*container, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runningLocked(id)
+}
+
+func (p *pods) runningLocked(id string) (*container, error) {
+	c := p.containers[id]
 	if c == nil {
 		return nil, notFound("container", id)
 	}
@@ -349,4 +354,46 @@ func (f *Fake) runningLocked(id string) (*container, error) {
 		return nil, status.Errorf(codes.FailedPrecondition, "container %s is not running: %s", id, c.state)
 	}
 	return c, nil
+}
+
+// SetProgram sets the behaviour of containers that are started from now on.
+func (p *pods) SetProgram(program func(*runtimeapi.ContainerConfig) Program) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.program = program
+}
+
+// Exit ends a running container by itself. It reports whether it was running.
+func (p *pods) Exit(containerID string, code int32) bool { return p.end(containerID, code, "") }
+
+// OOMKill ends a running container as the OOM killer does.
+func (p *pods) OOMKill(containerID string) bool { return p.end(containerID, 137, "OOMKilled") }
+
+// Containers returns the ids of containers with this name (all when empty), oldest first.
+func (p *pods) Containers(name string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := []string{}
+	for _, c := range sortedValues(p.containers) {
+		if name == "" || c.config.GetMetadata().GetName() == name {
+			ids = append(ids, c.id)
+		}
+	}
+	return ids
+}
+
+// Config returns what a container was created with; nil when there is none.
+func (p *pods) Config(containerID string) *runtimeapi.ContainerConfig {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.containers[containerID]; c != nil {
+		return c.config
+	}
+	return nil
+}
+
+// idLocked makes an id of the usual form. Ids sort by age.
+func (p *pods) idLocked() (string, int) {
+	p.seq++
+	return fmt.Sprintf("%064x", p.seq), p.seq
 }

@@ -8,13 +8,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func (f *Fake) addImageLocked(ref string, size uint64) *runtimeapi.Image {
+// images are the images of the runtime.
+type images struct {
+	runtimeapi.UnimplementedImageServiceServer
+
+	script *script
+
+	mu   sync.Mutex
+	byID map[string]*runtimeapi.Image
+}
+
+func (i *images) addLocked(ref string, size uint64) *runtimeapi.Image {
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(ref)))
 	img := &runtimeapi.Image{
 		Id:   digest,
@@ -31,7 +43,7 @@ func (f *Fake) addImageLocked(ref string, size uint64) *runtimeapi.Image {
 			strings.TrimSuffix(tagged(name), tagged(name)[strings.LastIndexByte(tagged(name), ':'):]) + "@" + digest,
 		}
 	}
-	f.images[img.GetId()] = img
+	i.byID[img.GetId()] = img
 	return img
 }
 
@@ -43,11 +55,18 @@ func tagged(ref string) string {
 	return ref + ":latest"
 }
 
-func (f *Fake) findImageLocked(ref string) *runtimeapi.Image {
-	if img := f.images[ref]; img != nil {
+// find returns the image with an id or name; nil: there is none.
+func (i *images) find(ref string) *runtimeapi.Image {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.findLocked(ref)
+}
+
+func (i *images) findLocked(ref string) *runtimeapi.Image {
+	if img := i.byID[ref]; img != nil {
 		return img
 	}
-	for _, img := range f.images {
+	for _, img := range i.byID {
 		if slices.Contains(img.GetRepoTags(), tagged(ref)) || slices.Contains(img.GetRepoDigests(), ref) {
 			return img
 		}
@@ -56,90 +75,97 @@ func (f *Fake) findImageLocked(ref string) *runtimeapi.Image {
 }
 
 // PullImage adds any image, unless FailNext is set.
-func (f *Fake) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
-	if err := f.begin(ctx, "PullImage"); err != nil {
+func (i *images) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	if err := i.script.begin(ctx, "PullImage"); err != nil {
 		return nil, err
 	}
 	ref := r.GetImage().GetImage()
 	if ref == "" {
 		return nil, status.Error(codes.InvalidArgument, "pull image: no image named")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	img := f.findImageLocked(ref)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	img := i.findLocked(ref)
 	if img == nil {
-		img = f.addImageLocked(ref, 1<<20)
+		img = i.addLocked(ref, 1<<20)
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: img.GetId()}, nil
 }
 
 // ImageStatus returns an empty response for an absent image, as CRI requires.
-func (f *Fake) ImageStatus(
+func (i *images) ImageStatus(
 	ctx context.Context, r *runtimeapi.ImageStatusRequest,
 ) (*runtimeapi.ImageStatusResponse, error) {
-	if err := f.beginRead(ctx, "ImageStatus"); err != nil {
+	if err := i.script.beginRead(ctx, "ImageStatus"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return &runtimeapi.ImageStatusResponse{Image: f.findImageLocked(r.GetImage().GetImage())}, nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return &runtimeapi.ImageStatusResponse{Image: i.findLocked(r.GetImage().GetImage())}, nil
 }
 
 // ListImages lists all images, or the one the filter names.
-func (f *Fake) ListImages(
+func (i *images) ListImages(
 	ctx context.Context, r *runtimeapi.ListImagesRequest,
 ) (*runtimeapi.ListImagesResponse, error) {
-	if err := f.beginRead(ctx, "ListImages"); err != nil {
+	if err := i.script.beginRead(ctx, "ListImages"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	if ref := r.GetFilter().GetImage().GetImage(); ref != "" {
 		out := &runtimeapi.ListImagesResponse{}
-		if img := f.findImageLocked(ref); img != nil {
+		if img := i.findLocked(ref); img != nil {
 			out.Images = append(out.Images, img)
 		}
 		return out, nil
 	}
-	return &runtimeapi.ListImagesResponse{Images: sortedValues(f.images)}, nil
+	return &runtimeapi.ListImagesResponse{Images: sortedValues(i.byID)}, nil
 }
 
 // RemoveImage removes the image with all its names. An absent image is not an error.
-func (f *Fake) RemoveImage(
+func (i *images) RemoveImage(
 	ctx context.Context, r *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
-	if err := f.begin(ctx, "RemoveImage"); err != nil {
+	if err := i.script.begin(ctx, "RemoveImage"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if img := f.findImageLocked(r.GetImage().GetImage()); img != nil {
-		delete(f.images, img.GetId())
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if img := i.findLocked(r.GetImage().GetImage()); img != nil {
+		delete(i.byID, img.GetId())
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
 // ImageFsInfo reports the sum of the images' sizes.
-func (f *Fake) ImageFsInfo(
+func (i *images) ImageFsInfo(
 	ctx context.Context, _ *runtimeapi.ImageFsInfoRequest,
 ) (*runtimeapi.ImageFsInfoResponse, error) {
-	if err := f.beginRead(ctx, "ImageFsInfo"); err != nil {
+	if err := i.script.beginRead(ctx, "ImageFsInfo"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	var used uint64
-	for _, img := range f.images {
+	for _, img := range i.byID {
 		used += img.GetSize()
 	}
 	u := &runtimeapi.FilesystemUsage{
-		Timestamp:  f.now().UnixNano(),
+		Timestamp:  time.Now().UnixNano(),
 		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: "/"},
 		UsedBytes:  &runtimeapi.UInt64Value{Value: used},
-		InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(f.images))},
+		InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(i.byID))},
 	}
 	return &runtimeapi.ImageFsInfoResponse{
 		ImageFilesystems:     []*runtimeapi.FilesystemUsage{u},
 		ContainerFilesystems: []*runtimeapi.FilesystemUsage{u},
 	}, nil
+}
+
+// AddImage adds an image.
+func (i *images) AddImage(ref string, size uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.addLocked(ref, size)
 }

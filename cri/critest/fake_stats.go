@@ -4,97 +4,105 @@ package critest
 
 import (
 	"context"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// stats are figures of the pods.
+type stats struct {
+	script *script
+	pods   *pods
+}
+
 // ContainerStats returns plausible values: a tenth of a core since the start and 10 MB.
-func (f *Fake) ContainerStats(
+func (s *stats) ContainerStats(
 	ctx context.Context, r *runtimeapi.ContainerStatsRequest,
 ) (*runtimeapi.ContainerStatsResponse, error) {
-	if err := f.beginRead(ctx, "ContainerStats"); err != nil {
+	if err := s.script.beginRead(ctx, "ContainerStats"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.containers[r.GetContainerId()]
+	s.pods.mu.Lock()
+	defer s.pods.mu.Unlock()
+	c := s.pods.containers[r.GetContainerId()]
 	if c == nil {
 		return nil, notFound("container", r.GetContainerId())
 	}
-	return &runtimeapi.ContainerStatsResponse{Stats: f.statsLocked(c)}, nil
+	return &runtimeapi.ContainerStatsResponse{Stats: c.stats()}, nil
 }
 
 // ListContainerStats returns the stats of running containers.
-func (f *Fake) ListContainerStats(
+func (s *stats) ListContainerStats(
 	ctx context.Context, r *runtimeapi.ListContainerStatsRequest,
 ) (*runtimeapi.ListContainerStatsResponse, error) {
-	if err := f.beginRead(ctx, "ListContainerStats"); err != nil {
+	if err := s.script.beginRead(ctx, "ListContainerStats"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	s.pods.mu.Lock()
+	defer s.pods.mu.Unlock()
 	out := &runtimeapi.ListContainerStatsResponse{}
 	q := r.GetFilter()
-	for _, c := range sortedValues(f.containers) {
+	for _, c := range sortedValues(s.pods.containers) {
 		if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING || q.GetId() != "" && q.GetId() != c.id ||
 			q.GetPodSandboxId() != "" && q.GetPodSandboxId() != c.sandbox ||
 			!matches(q.GetLabelSelector(), c.config.GetLabels()) {
 			continue
 		}
-		out.Stats = append(out.Stats, f.statsLocked(c))
+		out.Stats = append(out.Stats, c.stats())
 	}
 	return out, nil
 }
 
 // PodSandboxStats returns the sum over the containers.
-func (f *Fake) PodSandboxStats(
+func (s *stats) PodSandboxStats(
 	ctx context.Context, r *runtimeapi.PodSandboxStatsRequest,
 ) (*runtimeapi.PodSandboxStatsResponse, error) {
-	if err := f.beginRead(ctx, "PodSandboxStats"); err != nil {
+	if err := s.script.beginRead(ctx, "PodSandboxStats"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.sandboxes[r.GetPodSandboxId()]
-	if s == nil {
+	s.pods.mu.Lock()
+	defer s.pods.mu.Unlock()
+	box := s.pods.sandboxes[r.GetPodSandboxId()]
+	if box == nil {
 		return nil, notFound("pod sandbox", r.GetPodSandboxId())
 	}
-	return &runtimeapi.PodSandboxStatsResponse{Stats: f.podStatsLocked(s)}, nil
+	return &runtimeapi.PodSandboxStatsResponse{Stats: s.pods.statsLocked(box)}, nil
 }
 
 // ListPodSandboxStats returns the stats of ready sandboxes.
-func (f *Fake) ListPodSandboxStats(
+func (s *stats) ListPodSandboxStats(
 	ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest,
 ) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	if err := f.beginRead(ctx, "ListPodSandboxStats"); err != nil {
+	if err := s.script.beginRead(ctx, "ListPodSandboxStats"); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	s.pods.mu.Lock()
+	defer s.pods.mu.Unlock()
 	out := &runtimeapi.ListPodSandboxStatsResponse{}
 	q := r.GetFilter()
-	for _, s := range sortedValues(f.sandboxes) {
-		if s.stopped || q.GetId() != "" && q.GetId() != s.id || !matches(q.GetLabelSelector(), s.config.GetLabels()) {
+	for _, box := range sortedValues(s.pods.sandboxes) {
+		if box.stopped || q.GetId() != "" && q.GetId() != box.id ||
+			!matches(q.GetLabelSelector(), box.config.GetLabels()) {
 			continue
 		}
-		out.Stats = append(out.Stats, f.podStatsLocked(s))
+		out.Stats = append(out.Stats, s.pods.statsLocked(box))
 	}
 	return out, nil
 }
 
-func (f *Fake) statsLocked(ctr *container) *runtimeapi.ContainerStats {
-	now := f.now().UnixNano()
+func (c *container) stats() *runtimeapi.ContainerStats {
+	now := time.Now().UnixNano()
 	const mem = 10 << 20
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
-			Id:          ctr.id,
-			Metadata:    ctr.config.GetMetadata(),
-			Labels:      ctr.config.GetLabels(),
-			Annotations: ctr.config.GetAnnotations(),
+			Id:          c.id,
+			Metadata:    c.config.GetMetadata(),
+			Labels:      c.config.GetLabels(),
+			Annotations: c.config.GetAnnotations(),
 		},
 		Cpu: &runtimeapi.CpuUsage{
 			Timestamp:            now,
-			UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: uint64(max(0, now-ctr.started)) / 10},
+			UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: uint64(max(0, now-c.started)) / 10},
 		},
 		Memory: &runtimeapi.MemoryUsage{
 			Timestamp:       now,
@@ -105,11 +113,11 @@ func (f *Fake) statsLocked(ctr *container) *runtimeapi.ContainerStats {
 	}
 }
 
-func (f *Fake) podStatsLocked(s *sandbox) *runtimeapi.PodSandboxStats {
+func (p *pods) statsLocked(s *sandbox) *runtimeapi.PodSandboxStats {
 	stats := &runtimeapi.LinuxPodSandboxStats{}
-	for _, c := range sortedValues(f.containers) {
+	for _, c := range sortedValues(p.containers) {
 		if c.sandbox == s.id && c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			stats.Containers = append(stats.Containers, f.statsLocked(c))
+			stats.Containers = append(stats.Containers, c.stats())
 		}
 	}
 	return &runtimeapi.PodSandboxStats{
