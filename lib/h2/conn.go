@@ -3,7 +3,6 @@
 package h2
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 const (
@@ -49,8 +47,7 @@ type conn struct {
 	tls     tls.ConnectionState
 	remote  string
 	handler http.Handler
-	in      *bufio.Reader
-	framer  *http2.Framer
+	input   input // only serve reads
 	out     writer
 	workers sync.WaitGroup
 
@@ -58,49 +55,37 @@ type conn struct {
 	streams map[uint32]*stream
 	lastID  uint32 // the newest stream of the client
 	goneID  uint32 // the newest served stream after GOAWAY
-	running int    // handlers; a reset stream counts until its handler returns
-	idle    []chan *stream
+	crew    crew
 	err     error // why the connection ended
 	closing bool  // GOAWAY was sent
-	// Windows: the send window, the initial send window of streams, the remaining receive window, and bytes to return
-	// by a window update.
-	sendWindow, firstWindow int64
-	recvWindow, unreturned  int64
-	maxFrame                int
-	waiting                 int // writers that wait for a window
-	control                 []byte
-	resets                  float64 // used part of resetsAtOnce at resetAt
-	resetAt                 time.Time
-	idleSince               time.Time
-	timer                   *time.Timer // for IdleTimeout; nil when none is running
+	inflow  inflow
+	outflow outflow
+	control control
+	resets  budget
+	quiet   quiet
 }
 
 func newConn(s *server, tc *tls.Conn, h http.Handler) *conn {
 	c := &conn{
-		s:           s,
-		tc:          tc,
-		tls:         tc.ConnectionState(),
-		remote:      tc.RemoteAddr().String(),
-		handler:     h,
-		in:          bufio.NewReaderSize(tc, 4<<10),
-		streams:     map[uint32]*stream{},
-		sendWindow:  defaultWindow,
-		firstWindow: defaultWindow,
-		recvWindow:  connWindow,
-		maxFrame:    defaultFrame,
+		s:       s,
+		tc:      tc,
+		tls:     tc.ConnectionState(),
+		remote:  tc.RemoteAddr().String(),
+		handler: h,
+		input:   newInput(tc, s.maxHeader()),
+		streams: map[uint32]*stream{},
+		inflow:  newInflow(connWindow),
+		outflow: outflow{window: defaultWindow, first: defaultWindow, frame: defaultFrame},
+		resets:  budget{burst: resetsAtOnce, rate: resetsPerSecond},
 	}
-	c.framer = http2.NewFramer(io.Discard, c.in)
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(headerTable, nil)
-	c.framer.MaxHeaderListSize = c.maxHeader()
-	c.framer.SetMaxReadFrameSize(defaultFrame)
-	c.framer.SetReuseFrames()
+	c.quiet = quiet{after: s.options.IdleTimeout, check: c.checkIdle}
 	c.out.init(c)
 	return c
 }
 
 // maxHeader returns the maximum size of a request's header, as HTTP/2 counts it.
-func (c *conn) maxHeader() uint32 {
-	n := c.s.hs.MaxHeaderBytes
+func (s *server) maxHeader() uint32 {
+	n := s.hs.MaxHeaderBytes
 	if n <= 0 {
 		n = http.DefaultMaxHeaderBytes
 	}
@@ -112,13 +97,13 @@ func (c *conn) serve(ctx context.Context) {
 	err := c.begin()
 	for err == nil {
 		var f http2.Frame
-		if f, err = c.framer.ReadFrame(); err == nil {
+		if f, err = c.input.ReadFrame(); err == nil {
 			err = c.take(ctx, f)
 		}
 		if err != nil {
 			err = c.survive(err)
 		}
-		if c.out.spoken.Load() && !c.follows() && c.out.kicking.CompareAndSwap(false, true) {
+		if c.control.spoken.Load() && !c.input.follows() && c.out.kicking.CompareAndSwap(false, true) {
 			c.workers.Go(func() { // in a goroutine: the write may block
 				// before the queue is read: a frame that is queued from now on needs a kick of its own
 				c.out.kicking.Store(false)
@@ -129,40 +114,25 @@ func (c *conn) serve(ctx context.Context) {
 	c.end(err)
 }
 
-// follows reports whether the next frame is buffered completely, so that queued frames can wait for those that it
-// causes.
-func (c *conn) follows() bool {
-	n := c.in.Buffered()
-	if n < frameHeader {
-		return false
-	}
-	b, err := c.in.Peek(frameHeader)
-	return err == nil && n-frameHeader >= int(b[0])<<16|int(b[1])<<8|int(b[2])
-}
-
 // begin reads the client's preface and sends the server's.
 func (c *conn) begin() error {
 	c.mu.Lock()
-	c.queue(http2.FrameSettings, 0, 0, settings(
+	c.control.add(http2.FrameSettings, 0, 0, settings(
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: c.s.options.MaxStreams},
-		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: c.maxHeader()},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: c.s.maxHeader()},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
 	))
-	c.queueWindow(0, connWindow-defaultWindow)
-	c.becameIdleLocked()
+	c.control.window(0, connWindow-defaultWindow)
+	c.quiet.begin()
 	c.mu.Unlock()
 	c.out.kick()
 	if err := c.tc.SetReadDeadline(time.Now().Add(prefaceTimeout)); err != nil {
 		return fmt.Errorf("read preface: %w", err)
 	}
-	preface := make([]byte, len(http2.ClientPreface))
-	if _, err := io.ReadFull(c.in, preface); err != nil {
-		return fmt.Errorf("read preface: %w", err)
+	if err := c.input.readPreface(); err != nil {
+		return err
 	}
-	if string(preface) != http2.ClientPreface {
-		return fmt.Errorf("read preface: %q", preface)
-	}
-	f, err := c.framer.ReadFrame()
+	f, err := c.input.ReadFrame()
 	if err != nil {
 		return c.survive(err)
 	}
@@ -201,7 +171,7 @@ func (c *conn) take(ctx context.Context, f http2.Frame) error {
 	if err := c.act(ctx, f); err != nil {
 		return err
 	}
-	if len(c.control) > mostControl {
+	if c.control.tooMany() {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
@@ -219,7 +189,7 @@ func (c *conn) act(ctx context.Context, f http2.Frame) error {
 		return c.windowUpdate(f)
 	case *http2.PingFrame:
 		if !f.IsAck() {
-			c.queue(http2.FramePing, http2.FlagPingAck, 0, f.Data[:])
+			c.control.add(http2.FramePing, http2.FlagPingAck, 0, f.Data[:])
 		}
 	case *http2.RSTStreamFrame:
 		if f.StreamID > c.lastID {
@@ -241,10 +211,7 @@ func (c *conn) act(ctx context.Context, f http2.Frame) error {
 
 // tookBack counts a stream that the client has reset, or that was never started, for the rate limit. c.mu is held.
 func (c *conn) tookBack() error {
-	now := time.Now()
-	c.resets = max(0, c.resets-now.Sub(c.resetAt).Seconds()*resetsPerSecond) + 1
-	c.resetAt = now
-	if c.resets > resetsAtOnce {
+	if !c.resets.spend() {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
@@ -271,8 +238,8 @@ func (c *conn) survive(err error) error {
 		if se.StreamID > c.lastID && se.StreamID%2 == 1 {
 			c.lastID = se.StreamID // its header was invalid
 		}
-		c.queueReset(se.StreamID, se.Code)
-		if often != nil || len(c.control) > mostControl {
+		c.control.reset(se.StreamID, se.Code)
+		if often != nil || c.control.tooMany() {
 			c.queueGoAway(http2.ErrCodeEnhanceYourCalm)
 			return errors.Join(errTold, err)
 		}
@@ -314,7 +281,7 @@ func (c *conn) settingsLocked(f *http2.SettingsFrame) error {
 	if err := f.ForeachSetting(c.setting); err != nil {
 		return err
 	}
-	c.queue(http2.FrameSettings, http2.FlagSettingsAck, 0, nil)
+	c.control.add(http2.FrameSettings, http2.FlagSettingsAck, 0, nil)
 	return nil
 }
 
@@ -326,10 +293,10 @@ func (c *conn) setting(s http2.Setting) error {
 	case http2.SettingHeaderTableSize:
 		c.out.table.Store(s.Val)
 	case http2.SettingMaxFrameSize:
-		c.maxFrame = int(s.Val)
+		c.outflow.frame = int(s.Val)
 	case http2.SettingInitialWindowSize:
-		change := int64(s.Val) - c.firstWindow
-		c.firstWindow = int64(s.Val)
+		change := int64(s.Val) - c.outflow.first
+		c.outflow.first = int64(s.Val)
 		for _, st := range c.streams {
 			if st.sendWindow += change; st.sendWindow > mostWindow {
 				return http2.ConnectionError(http2.ErrCodeFlowControl)
@@ -342,10 +309,10 @@ func (c *conn) setting(s http2.Setting) error {
 
 func (c *conn) windowUpdate(frame *http2.WindowUpdateFrame) error {
 	if frame.StreamID == 0 {
-		if c.sendWindow += int64(frame.Increment); c.sendWindow > mostWindow {
+		if c.outflow.window += int64(frame.Increment); c.outflow.window > mostWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		if c.waiting > 0 {
+		if c.outflow.waiting > 0 {
 			for _, st := range c.streams {
 				st.changed.Broadcast()
 			}
@@ -368,10 +335,8 @@ func (c *conn) windowUpdate(frame *http2.WindowUpdateFrame) error {
 
 // returnWindow returns n bytes to the client's window, with a frame when they are enough. c.mu is held.
 func (c *conn) returnWindow(n int64) {
-	if c.unreturned += n; c.unreturned >= connWindow/2 {
-		c.queueWindow(0, c.unreturned)
-		c.recvWindow += c.unreturned
-		c.unreturned = 0
+	if more := c.inflow.give(n); more > 0 {
+		c.control.window(0, more)
 	}
 }
 
@@ -385,7 +350,7 @@ func (c *conn) goAway() {
 	c.goneID = c.lastID
 	c.closing = true
 	c.queueGoAway(http2.ErrCodeNo)
-	done := c.running == 0
+	done := c.crew.running == 0
 	c.mu.Unlock()
 	c.out.kick()
 	if done {
@@ -399,32 +364,18 @@ func (c *conn) hangUp() {
 	_ = c.tc.CloseWrite()
 }
 
-// becameIdleLocked starts the idle timeout. c.mu is held.
-func (c *conn) becameIdleLocked() {
-	if c.s.options.IdleTimeout <= 0 {
-		return
-	}
-	c.idleSince = time.Now()
-	if c.timer == nil {
-		c.timer = time.AfterFunc(c.s.options.IdleTimeout, c.checkIdle)
-	}
-}
-
 // checkIdle ends the connection after the idle timeout, or sets the timer again.
 func (c *conn) checkIdle() {
 	c.mu.Lock()
-	if c.running > 0 || c.err != nil {
-		c.timer = nil
-		c.mu.Unlock()
-		return
+	busy := c.crew.running > 0 || c.err != nil
+	if busy {
+		c.quiet.rest()
 	}
-	if left := c.s.options.IdleTimeout - time.Since(c.idleSince); left > 0 {
-		c.timer.Reset(left)
-		c.mu.Unlock()
-		return
-	}
+	over := !busy && c.quiet.over()
 	c.mu.Unlock()
-	c.goAway()
+	if over {
+		c.goAway()
+	}
 }
 
 // end closes the connection and waits for its handlers.
@@ -434,16 +385,11 @@ func (c *conn) end(err error) {
 	}
 	c.fail(err)
 	c.mu.Lock()
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	c.quiet.stop()
 	for _, st := range c.streams {
 		st.closeLocked(c.err)
 	}
-	for _, ch := range c.idle {
-		close(ch)
-	}
-	c.idle = nil
+	c.crew.dismiss()
 	c.mu.Unlock()
 	c.workers.Wait()
 }
@@ -456,57 +402,4 @@ func (c *conn) fail(err error) {
 	}
 	c.mu.Unlock()
 	_ = c.tc.Close() // there is no one to return the error to
-}
-
-// begun starts the handler for st. c.mu is held.
-func (c *conn) begun(st *stream) {
-	c.running++
-	if n := len(c.idle); n > 0 {
-		ch := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		ch <- st
-		return
-	}
-	c.workers.Go(func() { c.work(st) })
-}
-
-// work runs handlers, one after the other.
-func (c *conn) work(st *stream) {
-	next := make(chan *stream, 1)
-	for st != nil {
-		c.handle(st)
-		if !c.rest(st, next) {
-			return
-		}
-		st = <-next
-	}
-}
-
-// rest ends a stream, and waits for the next request unless mostIdle goroutines do. A closed next means that there is
-// none.
-func (c *conn) rest(st *stream, next chan *stream) bool {
-	c.mu.Lock()
-	if st.err == nil && !st.ended {
-		c.queueReset(st.id, http2.ErrCodeNo) // the rest of the body is not needed
-	}
-	st.closeLocked(errFinished)
-	c.running--
-	wait := c.err == nil && !c.closing && len(c.idle) < mostIdle
-	if wait {
-		c.idle = append(c.idle, next)
-	}
-	hangUp := false
-	if c.running == 0 {
-		c.becameIdleLocked()
-		hangUp = c.closing && c.err == nil
-	}
-	said := len(c.control) > 0
-	c.mu.Unlock()
-	if said {
-		c.out.kick()
-	}
-	if hangUp {
-		c.hangUp()
-	}
-	return wait
 }

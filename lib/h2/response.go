@@ -322,7 +322,7 @@ func (st *stream) inform(code int, header http.Header) {
 	conn := st.c
 	conn.mu.Lock()
 	st.expects = st.expects && code != http.StatusContinue
-	frame := conn.maxFrame
+	frame := conn.outflow.frame
 	gone := st.err != nil
 	conn.mu.Unlock()
 	if gone {
@@ -340,7 +340,7 @@ func (c *conn) sendTrailers(st *stream, fields []field) {
 		return
 	}
 	c.mu.Lock()
-	frame := c.maxFrame
+	frame := c.outflow.frame
 	gone := st.err != nil
 	st.answered = true
 	c.mu.Unlock()

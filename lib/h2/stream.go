@@ -35,17 +35,16 @@ type stream struct {
 	err        error // why nothing more can be sent
 	sendWindow int64
 
-	body                   []byte // received; body[read:] is unread
-	read                   int
-	bodyErr                error // the error after body; nil: more may come
-	closed                 bool  // the handler has closed the body
-	ended                  bool  // END_STREAM was received
-	answered               bool  // END_STREAM is being sent: a client that has it may take the stream for closed
-	expects                bool  // the client waits for 100 Continue
-	tooLarge               bool  // the header was too large
-	declared, got          int64 // length of the body; declared is -1 when unknown
-	recvWindow, unreturned int64
-	trailer                http.Header
+	body          unread
+	bodyErr       error // the error after body; nil: more may come
+	closed        bool  // the handler has closed the body
+	ended         bool  // END_STREAM was received
+	answered      bool  // END_STREAM is being sent: a client that has it may take the stream for closed
+	expects       bool  // the client waits for 100 Continue
+	tooLarge      bool  // the header was too large
+	declared, got int64 // length of the body; declared is -1 when unknown
+	inflow        inflow
+	trailer       http.Header
 
 	readBy, sendBy time.Time // deadlines; zero: none
 }
@@ -73,15 +72,15 @@ func (c *conn) headers(ctx context.Context, frame *http2.MetaHeadersFrame) error
 	if frame.HasPriority() && frame.Priority.StreamDep == id {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}
-	if c.running >= int(c.s.options.MaxStreams) {
+	if c.crew.running >= int(c.s.options.MaxStreams) {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	}
 	st := &stream{
 		c:          c,
 		id:         id,
 		ended:      frame.StreamEnded(),
-		sendWindow: c.firstWindow,
-		recvWindow: streamWindow,
+		sendWindow: c.outflow.first,
+		inflow:     newInflow(streamWindow),
 	}
 	st.changed.L = &c.mu
 	ctx, st.cancel = context.WithCancel(ctx)
@@ -132,7 +131,7 @@ func (st *stream) bodyEnds() error {
 func (c *conn) data(dataFrame *http2.DataFrame) error {
 	size := int64(dataFrame.Length)
 	data := dataFrame.Data()
-	if c.recvWindow -= size; c.recvWindow < 0 {
+	if !c.inflow.take(size) {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
 	st := c.streams[dataFrame.StreamID]
@@ -146,7 +145,7 @@ func (c *conn) data(dataFrame *http2.DataFrame) error {
 		}
 		return http2.StreamError{StreamID: dataFrame.StreamID, Code: http2.ErrCodeStreamClosed}
 	}
-	if st.recvWindow -= size; st.recvWindow < 0 {
+	if !st.inflow.take(size) {
 		return http2.StreamError{StreamID: dataFrame.StreamID, Code: http2.ErrCodeFlowControl}
 	}
 	st.got += int64(len(data))
@@ -158,15 +157,7 @@ func (c *conn) data(dataFrame *http2.DataFrame) error {
 		st.took(size)
 	} else {
 		st.took(size - int64(len(data))) // padding
-		if st.body == nil && st.declared > 0 {
-			st.body = make([]byte, 0, min(st.declared, streamWindow))
-		}
-		// move unread data to the front, so that the buffer does not grow
-		if st.read > 0 && len(st.body)+len(data) > cap(st.body) {
-			st.body = st.body[:copy(st.body, st.body[st.read:])]
-			st.read = 0
-		}
-		st.body = append(st.body, data...)
+		st.body.add(data, st.declared)
 		st.changed.Broadcast()
 	}
 	if dataFrame.StreamEnded() {
@@ -181,10 +172,8 @@ func (st *stream) took(n int64) {
 		return
 	}
 	st.c.returnWindow(n)
-	if st.unreturned += n; st.unreturned >= streamWindow/2 && !st.ended && st.err == nil {
-		st.c.queueWindow(st.id, st.unreturned)
-		st.recvWindow += st.unreturned
-		st.unreturned = 0
+	if more := st.inflow.give(n); more > 0 && !st.ended && st.err == nil {
+		st.c.control.window(st.id, more)
 	}
 }
 
@@ -206,9 +195,38 @@ func (st *stream) closeLocked(err error) {
 
 // dropBody drops the unread data. c.mu is held.
 func (st *stream) dropBody() {
-	st.took(int64(len(st.body) - st.read))
-	st.body = nil
-	st.read = 0
+	st.took(int64(st.body.size()))
+	st.body = unread{}
+}
+
+// unread is the received part of a request's body that the handler has not read.
+type unread struct {
+	buf  []byte
+	from int // the first unread byte in buf
+}
+
+func (u *unread) size() int { return len(u.buf) - u.from }
+
+// add appends data. declared is the length of the whole body; not positive: it is unknown.
+func (u *unread) add(data []byte, declared int64) {
+	if u.buf == nil && declared > 0 {
+		u.buf = make([]byte, 0, min(declared, streamWindow))
+	}
+	// move unread data to the front, so that the buffer does not grow
+	if u.from > 0 && len(u.buf)+len(data) > cap(u.buf) {
+		u.buf = u.buf[:copy(u.buf, u.buf[u.from:])]
+		u.from = 0
+	}
+	u.buf = append(u.buf, data...)
+}
+
+func (u *unread) read(p []byte) int {
+	n := copy(p, u.buf[u.from:])
+	if u.from += n; u.from == len(u.buf) {
+		u.buf = u.buf[:0]
+		u.from = 0
+	}
+	return n
 }
 
 // body is the request body for the handler.
@@ -225,7 +243,7 @@ func (b body) Read(p []byte) (int, error) {
 		conn.mu.Lock()
 	}
 	n, err := st.readLocked(p)
-	said := len(conn.control) > 0
+	said := conn.control.spoken.Load()
 	conn.mu.Unlock()
 	if said {
 		conn.out.kick()
@@ -234,7 +252,7 @@ func (b body) Read(p []byte) (int, error) {
 }
 
 func (st *stream) readLocked(p []byte) (int, error) {
-	for st.read == len(st.body) || st.closed {
+	for st.body.size() == 0 || st.closed {
 		switch {
 		case st.closed && st.err == nil:
 			return 0, http.ErrBodyReadAfterClose
@@ -250,11 +268,7 @@ func (st *stream) readLocked(p []byte) (int, error) {
 		}
 		st.await(st.readBy)
 	}
-	n := copy(p, st.body[st.read:])
-	if st.read += n; st.read == len(st.body) {
-		st.body = st.body[:0]
-		st.read = 0
-	}
+	n := st.body.read(p)
 	st.took(int64(n))
 	return n, nil
 }
@@ -265,7 +279,7 @@ func (b body) Close() error {
 	c.mu.Lock()
 	b.st.closed = true
 	b.st.dropBody()
-	said := len(c.control) > 0
+	said := c.control.spoken.Load()
 	c.mu.Unlock()
 	if said {
 		c.out.kick()
@@ -309,7 +323,7 @@ func (st *stream) abort(err error) {
 	c := st.c
 	c.mu.Lock()
 	if st.err == nil {
-		c.queueReset(st.id, http2.ErrCodeInternal)
+		c.control.reset(st.id, http2.ErrCodeInternal)
 		st.closeLocked(err)
 	}
 	c.mu.Unlock()

@@ -24,7 +24,6 @@ type field = hpack.HeaderField
 type writer struct {
 	c       *conn
 	queued  atomic.Int32  // goroutines that hold or wait for mu
-	spoken  atomic.Bool   // there are queued control frames
 	kicking atomic.Bool   // a goroutine that will send them has not started yet
 	ending  atomic.Bool   // the write deadline must not be changed
 	table   atomic.Uint32 // the client's header table size, for hpack with the next header
@@ -68,14 +67,14 @@ func (w *writer) leave() {
 		w.flush()
 	}
 	w.mu.Unlock()
-	if w.spoken.Load() {
+	if w.c.control.spoken.Load() {
 		w.kick()
 	}
 }
 
 // kick sends the control frames, unless a current writer will.
 func (w *writer) kick() {
-	for w.spoken.Load() && w.mu.TryLock() {
+	for w.c.control.spoken.Load() && w.mu.TryLock() {
 		w.flush()
 		w.mu.Unlock()
 	}
@@ -92,12 +91,10 @@ func (w *writer) last() {
 // flush writes the buffer. w.mu is held.
 func (w *writer) flush() {
 	conn := w.c
-	if w.spoken.Load() {
+	if w.c.control.spoken.Load() {
 		w.borrow()
 		conn.mu.Lock()
-		w.spoken.Store(false)
-		w.buf = append(w.buf, conn.control...)
-		conn.control = conn.control[:0]
+		w.buf = conn.control.moveTo(w.buf)
 		conn.mu.Unlock()
 	}
 	if len(w.buf) == 0 {
@@ -127,27 +124,13 @@ func appendFrame(b []byte, t http2.FrameType, flags http2.Flags, id uint32, size
 	return binary.BigEndian.AppendUint32(b, id)
 }
 
-// queue adds a control frame; the caller must call kick. c.mu is held.
-func (c *conn) queue(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
-	c.control = append(appendFrame(c.control, t, flags, id, len(payload)), payload...)
-	c.out.spoken.Store(true)
-}
-
-func (c *conn) queueReset(id uint32, code http2.ErrCode) {
-	c.queue(http2.FrameRSTStream, 0, id, binary.BigEndian.AppendUint32(nil, uint32(code)))
-}
-
-func (c *conn) queueWindow(id uint32, n int64) {
-	c.queue(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, uint32(n))) // at most a window
-}
-
+// queueGoAway queues GOAWAY after the newest stream that is served. c.mu is held.
 func (c *conn) queueGoAway(code http2.ErrCode) {
 	last := c.lastID
 	if c.closing {
 		last = c.goneID
 	}
-	b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), uint32(code))
-	c.queue(http2.FrameGoAway, 0, 0, b)
+	c.control.goAway(last, code)
 }
 
 // send writes the header, if any, and p as the windows allow, and ends the stream if end is set.
@@ -202,21 +185,21 @@ func (c *conn) reserve(st *stream, want int, wait, end bool) (n, frame int, err 
 		if st.err != nil {
 			return 0, 0, st.err
 		}
-		n := max(0, min(int64(want), c.sendWindow, st.sendWindow, flushFrom))
+		n := max(0, min(int64(want), c.outflow.window, st.sendWindow, flushFrom))
 		if n > 0 || want == 0 || !wait {
-			c.sendWindow -= n
+			c.outflow.window -= n
 			st.sendWindow -= n
 			st.answered = end && int(n) == want
-			return int(n), c.maxFrame, nil
+			return int(n), c.outflow.frame, nil
 		}
 		if late(st.sendBy) {
-			c.queueReset(st.id, http2.ErrCodeInternal) // the next rest sends it
+			c.control.reset(st.id, http2.ErrCodeInternal) // the next rest sends it
 			st.closeLocked(errLate)
 			return 0, 0, errLate
 		}
-		c.waiting++
+		c.outflow.waiting++
 		st.await(st.sendBy)
-		c.waiting--
+		c.outflow.waiting--
 	}
 }
 
