@@ -30,7 +30,6 @@ import (
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	events "k8s.io/client-go/tools/record"
 
@@ -66,17 +65,15 @@ type Mounter struct {
 	tokens tokens
 	stats  measured
 	kick   signal.Signal // requests a new write of the node's objects
-	nodeMu chan struct{} // held while they are written
 	// attachWithin is how long a pod waits for the attachment before an event is recorded.
 	attachWithin time.Duration
-	registration signal.Signal // a driver has registered
+	drivers      *drivers
+	published    *publisher
+	counts       *counts
 
 	mu      sync.Mutex
-	drivers map[string]*driver
 	volumes map[key]*volume
-	waiting map[string]map[string]bool // driver -> pods that wait for it
-	news    chan struct{}              // closed when the node's object has changed
-	shown   types.UID                  // of the Node object that lists the drivers
+	news    chan struct{} // closed when the node's object has changed
 }
 
 // key identifies a volume: a driver and its volume handle.
@@ -103,18 +100,25 @@ type use struct {
 
 // New returns an empty Mounter. Call Load next.
 func New(cfg Config) *Mounter {
+	drivers := newDrivers()
+	published := newPublisher(cfg.API, cfg.NodeName, drivers)
 	return &Mounter{
 		cfg:          cfg,
 		tokens:       tokens{objects: cfg.Objects, of: map[string]map[string]token{}},
 		stats:        measured{of: map[string]map[string]*reading{}},
 		kick:         signal.New(),
-		nodeMu:       make(chan struct{}, 1),
 		attachWithin: attachedWithin,
-		registration: signal.New(),
-		drivers:      map[string]*driver{},
-		volumes:      map[key]*volume{},
-		waiting:      map[string]map[string]bool{},
-		news:         make(chan struct{}),
+		drivers:      drivers,
+		published:    published,
+		counts: &counts{
+			api:        cfg.API,
+			drivers:    drivers,
+			published:  published,
+			registered: signal.New(),
+			log:        cfg.Log,
+		},
+		volumes: map[key]*volume{},
+		news:    make(chan struct{}),
 	}
 }
 
@@ -154,7 +158,7 @@ func (m *Mounter) NodeUpdated(n *corev1.Node) {
 	defer m.mu.Unlock()
 	close(m.news)
 	m.news = make(chan struct{})
-	if n != nil && m.shown != n.UID {
+	if n != nil && !m.published.isIn(n) {
 		m.kick.Notify()
 	}
 }

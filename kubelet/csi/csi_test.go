@@ -195,9 +195,7 @@ func (b *bench) register(m *Mounter) {
 	if b.within == 0 {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.drivers[driverName].within = b.within
+	m.drivers.get(driverName).within = b.within
 }
 
 // announced waits until the node's volumesInUse are to have the volume.
@@ -326,7 +324,7 @@ func TestRegistration(t *testing.T) {
 	old := bench.info()
 	old.Socket = "old.sock"
 	bench.m.Unregister(t.Context(), old)
-	if bench.m.registered(driverName) == nil {
+	if bench.m.drivers.get(driverName) == nil {
 		t.Error("the driver went with another socket of its name")
 	}
 	bench.m.Unregister(t.Context(), bench.info())
@@ -344,7 +342,7 @@ func TestRegistration(t *testing.T) {
 			`detected topology value collision: driver reported "topology.dirs.example.com/node":"m" but existing label is "topology.dirs.example.com/node":"n"`) {
 		t.Errorf("got %v", err)
 	}
-	if bench.m.registered(driverName) != nil {
+	if bench.m.drivers.get(driverName) != nil {
 		t.Error("a driver that was refused is registered")
 	}
 }

@@ -133,28 +133,6 @@ func code(err error) codes.Code {
 	return codes.Unknown
 }
 
-// registered returns the driver of that name; nil: none is registered now.
-func (m *Mounter) registered(name string) *driver {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.drivers[name]
-}
-
-// awaited returns the driver of that name. If none is registered it returns an error, and the pod is woken when one
-// registers.
-func (m *Mounter) awaited(name, uid string) (*driver, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if d := m.drivers[name]; d != nil {
-		return d, nil
-	}
-	if m.waiting[name] == nil {
-		m.waiting[name] = map[string]bool{}
-	}
-	m.waiting[name][uid] = true
-	return nil, missing(name)
-}
-
 func missing(name string) error {
 	return fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 func (m *Mounter) Run(ctx context.Context) {
 	var counting sync.WaitGroup
 	defer counting.Wait()
-	counting.Go(func() { m.recountAll(ctx) })
+	counting.Go(func() { m.counts.run(ctx) })
 	m.kick.Notify()
 	wait := time.Second
 	for {
@@ -39,7 +40,7 @@ func (m *Mounter) Run(ctx context.Context) {
 			return
 		case <-m.kick.C():
 		}
-		err := m.publish(ctx)
+		err := m.published.write(ctx)
 		m.unstageUnused(ctx)
 		if err == nil {
 			wait = time.Second
@@ -63,29 +64,51 @@ func (m *Mounter) Run(ctx context.Context) {
 	}
 }
 
-// publish writes all registered drivers into the node's objects. Drivers listed there that are not registered stay:
-// they may register soon.
-func (m *Mounter) publish(ctx context.Context) error { return m.write(ctx, "") }
+// publisher writes the drivers into the node's objects.
+type publisher struct {
+	objects nodeObjects
+	drivers *drivers
+	turn    chan struct{}             // has an element while the objects are written
+	shown   atomic.Pointer[types.UID] // of the Node object that lists the drivers; nil: none does
+}
+
+func newPublisher(api kubernetes.Interface, node string, drivers *drivers) *publisher {
+	return &publisher{
+		objects: nodeObjects{api: api, name: node},
+		drivers: drivers,
+		turn:    make(chan struct{}, 1),
+	}
+}
+
+// isIn reports whether the drivers are written into this Node object, which may be another one than before.
+func (p *publisher) isIn(n *corev1.Node) bool {
+	shown := p.shown.Load()
+	return shown != nil && *shown == n.UID
+}
+
+// write writes all registered drivers into the node's objects. Drivers listed there that are not registered stay: they
+// may register soon.
+func (p *publisher) write(ctx context.Context) error { return p.writeWithout(ctx, "") }
 
 // withdraw removes a driver from the node's objects. Its topology labels stay: other drivers may use them, and volumes'
 // node affinity.
-func (m *Mounter) withdraw(ctx context.Context, name string) error { return m.write(ctx, name) }
+func (p *publisher) withdraw(ctx context.Context, name string) error {
+	return p.writeWithout(ctx, name)
+}
 
-// write writes the node's objects, without the driver called gone unless it is registered again.
-func (m *Mounter) write(ctx context.Context, gone string) error {
+// writeWithout writes the node's objects, without the driver called gone unless it is registered again.
+func (p *publisher) writeWithout(ctx context.Context, gone string) error {
 	select {
-	case m.nodeMu <- struct{}{}:
-		defer func() { <-m.nodeMu }()
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	m.mu.Lock()
-	all := maps.Clone(m.drivers)
-	m.mu.Unlock()
+	all := p.drivers.all()
 	if all[gone] != nil {
 		gone = ""
 	}
-	objects := nodeObjects{api: m.cfg.API, name: m.cfg.NodeName}
+	objects := p.objects
 	node, err := objects.api.CoreV1().Nodes().Get(ctx, objects.name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the node: %w", err)
@@ -93,9 +116,7 @@ func (m *Mounter) write(ctx context.Context, gone string) error {
 	if err := objects.writeNode(ctx, node, all, gone); err != nil {
 		return fmt.Errorf("write the drivers' data into the Node object: %w", err)
 	}
-	m.mu.Lock()
-	m.shown = node.UID
-	m.mu.Unlock()
+	p.shown.Store(&node.UID)
 	for range 5 {
 		err = objects.writeCSINode(ctx, node, all, gone)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {

@@ -5,8 +5,7 @@ package csi
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	storageinformers "k8s.io/client-go/informers/storage/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/lib/signal"
@@ -42,7 +42,7 @@ func (m *Mounter) exhausted(ctx context.Context, j *job) bool {
 	if why == nil || why.ErrorCode == nil || codes.Code(*why.ErrorCode) != codes.ResourceExhausted { // of gRPC
 		return false
 	}
-	m.recount(ctx, j.driver)
+	m.counts.renew(ctx, j.driver)
 	return true
 }
 
@@ -54,48 +54,57 @@ func updatePeriod(object *storagev1.CSIDriver) time.Duration {
 	return time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 }
 
-// recount asks a driver how many volumes the node takes, and writes a new number into the CSINode.
-func (m *Mounter) recount(ctx context.Context, d *driver) {
+// counts are how many volumes of each driver the node takes, which a driver may change its mind about.
+type counts struct {
+	api        kubernetes.Interface
+	drivers    *drivers
+	published  *publisher
+	registered signal.Signal // a driver has registered
+	log        *slog.Logger
+}
+
+// renew asks a driver how many volumes the node takes, and writes a new number into the CSINode.
+func (c *counts) renew(ctx context.Context, d *driver) {
 	info, err := call(ctx, d.within, d.node.NodeGetInfo, &csiapi.NodeGetInfoRequest{})
 	if err == nil {
 		if d.max.Load() == info.GetMaxVolumesPerNode() {
 			return
 		}
 		if err = d.takeMax(info.GetMaxVolumesPerNode()); err == nil {
-			err = m.publish(ctx)
+			err = c.published.write(ctx)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		m.cfg.Log.Warn("ask a csi driver how many volumes the node takes", "driver", d.name, "err", err)
+		c.log.Warn("ask a csi driver how many volumes the node takes", "driver", d.name, "err", err)
 	}
 }
 
-// recountAll recounts each driver as often as its CSIDriver wants it, until ctx is done. It watches these objects from
-// the first registration on.
-func (m *Mounter) recountAll(ctx context.Context) {
+// run asks each driver as often as its CSIDriver wants it, until ctx is done. It watches these objects from the first
+// registration on.
+func (c *counts) run(ctx context.Context) {
 	select {
-	case <-m.registration.C():
+	case <-c.registered.C():
 	case <-ctx.Done():
 		return
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	changed := signal.New()
-	informer := storageinformers.NewCSIDriverInformer(m.cfg.API, 0, cache.Indexers{})
+	informer := storageinformers.NewCSIDriverInformer(c.api, 0, cache.Indexers{})
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed.Notify() },
 		UpdateFunc: func(_, _ any) { changed.Notify() },
 		DeleteFunc: func(any) { changed.Notify() },
 	})
 	if err != nil {
-		m.cfg.Log.Error("watch CSIDrivers", "err", err) // only an informer that has ended refuses
+		c.log.Error("watch CSIDrivers", "err", err) // only an informer that has ended refuses
 		return
 	}
 	running.Go(func() { informer.RunWithContext(ctx) })
 	due := map[string]time.Time{}
 	for {
 		var timer <-chan time.Time
-		if next := m.recountDue(ctx, informer.GetStore(), due, &running); !next.IsZero() {
+		if next := c.begin(ctx, informer.GetStore(), due, &running); !next.IsZero() {
 			timer = time.After(time.Until(next))
 		}
 		select {
@@ -103,22 +112,19 @@ func (m *Mounter) recountAll(ctx context.Context) {
 			return
 		case <-timer:
 		case <-changed.C():
-		case <-m.registration.C():
+		case <-c.registered.C():
 		}
 	}
 }
 
-// recountDue begins to recount the drivers that are due, and returns when the next is; zero: none. A driver that takes
+// begin begins to ask the drivers that are due, and returns when the next is; zero: none. A driver that takes
 // long to answer holds up no other.
-func (m *Mounter) recountDue(
+func (c *counts) begin(
 	ctx context.Context, objects cache.Store, due map[string]time.Time, running *sync.WaitGroup,
 ) time.Time {
-	m.mu.Lock()
-	drivers := slices.Collect(maps.Values(m.drivers))
-	m.mu.Unlock()
 	now := time.Now()
 	var next time.Time
-	for _, d := range drivers {
+	for _, d := range c.drivers.all() {
 		var period time.Duration
 		if found, ok, _ := objects.GetByKey(d.name); ok { // a store in memory does not fail
 			object, _ := found.(*storagev1.CSIDriver)
@@ -132,7 +138,7 @@ func (m *Mounter) recountDue(
 		if known && !now.Before(at) && d.counting.CompareAndSwap(false, true) {
 			running.Go(func() {
 				defer d.counting.Store(false)
-				m.recount(ctx, d)
+				c.renew(ctx, d)
 			})
 		}
 		if !known || !now.Before(at) || at.After(now.Add(period)) {

@@ -87,7 +87,7 @@ func TestRecount(t *testing.T) {
 	recount := func() time.Time {
 		t.Helper()
 		var running sync.WaitGroup
-		next := bench.m.recountDue(t.Context(), objects, due, &running)
+		next := bench.m.counts.begin(t.Context(), objects, due, &running)
 		running.Wait()
 		return next
 	}

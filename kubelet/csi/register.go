@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
@@ -34,19 +32,9 @@ func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 		driver.close()
 		return fmt.Errorf("driver %s: NodeGetInfo: %w", driver.name, err)
 	}
-	m.mu.Lock()
-	old := m.drivers[driver.name]
-	m.drivers[driver.name] = driver
-	m.mu.Unlock()
-	if err := m.publish(ctx); err != nil {
-		m.mu.Lock()
-		if m.drivers[driver.name] == driver {
-			delete(m.drivers, driver.name)
-			if old != nil {
-				m.drivers[driver.name] = old
-			}
-		}
-		m.mu.Unlock()
+	old := m.drivers.add(driver)
+	if err := m.published.write(ctx); err != nil {
+		m.drivers.replace(driver, old)
 		driver.close()
 		return err
 	}
@@ -54,34 +42,26 @@ func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 		old.close()
 	}
 	m.wakeWaiting(driver.name)
-	m.registration.Notify()
+	m.counts.registered.Notify()
 	return nil
 }
 
 // Unregister removes a driver whose socket is gone. Its mounts stay until it registers again and can unmount them.
 func (m *Mounter) Unregister(ctx context.Context, info plugin.Info) {
-	m.mu.Lock()
-	d := m.drivers[info.Name]
-	if d == nil || d.socket != info.Socket {
-		m.mu.Unlock()
+	d := m.drivers.get(info.Name)
+	if d == nil || d.socket != info.Socket || !m.drivers.replace(d, nil) {
 		return // another driver of this name has registered
 	}
-	delete(m.drivers, info.Name)
-	m.mu.Unlock()
 	d.close()
 	m.cfg.Log.Info("csi driver is gone", "driver", info.Name)
-	if err := m.withdraw(ctx, info.Name); err != nil {
+	if err := m.published.withdraw(ctx, info.Name); err != nil {
 		m.cfg.Log.Warn("take csi driver from the node", "driver", info.Name, "err", err)
 	}
 }
 
 // wakeWaiting wakes the pods that wait for a driver, and starts the unstaging of unused volumes.
 func (m *Mounter) wakeWaiting(name string) {
-	m.mu.Lock()
-	uids := slices.Collect(maps.Keys(m.waiting[name]))
-	delete(m.waiting, name)
-	m.mu.Unlock()
-	for _, uid := range uids {
+	for _, uid := range m.drivers.waiters(name) {
 		m.cfg.Wake(uid)
 	}
 	m.kick.Notify()

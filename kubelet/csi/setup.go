@@ -52,7 +52,7 @@ func (m *Mounter) SetUp(ctx context.Context, request Request) (Volume, error) {
 	if err != nil {
 		return Volume{}, &Error{spec.op("SetUp", "SetUp"), spec.name, err}
 	}
-	driver, err := m.awaited(spec.driver, string(request.Pod.UID))
+	driver, err := m.drivers.await(spec.driver, string(request.Pod.UID))
 	if err == nil {
 		err = driver.learn(ctx)
 	}

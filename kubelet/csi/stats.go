@@ -98,7 +98,7 @@ func (m *Mounter) find(uid, name string) (record, *driver) {
 	defer m.mu.Unlock()
 	for _, v := range m.volumes {
 		if u := v.pods[uid]; u != nil && u.published && u.names[name] {
-			return u.record, m.drivers[u.DriverName]
+			return u.record, m.drivers.get(u.DriverName)
 		}
 	}
 	return record{}, nil

@@ -64,12 +64,8 @@ func (m *Mounter) release(ctx context.Context, uid string, known map[key]bool) {
 			all = append(all, v)
 		}
 	}
-	for driver, uids := range m.waiting {
-		if delete(uids, uid); len(uids) == 0 {
-			delete(m.waiting, driver)
-		}
-	}
 	m.mu.Unlock()
+	m.drivers.forget(uid)
 	for _, v := range all {
 		if m.begin(ctx, v) == nil {
 			m.drop(v, uid)
@@ -79,7 +75,7 @@ func (m *Mounter) release(ctx context.Context, uid string, known map[key]bool) {
 }
 
 func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r *record) error {
-	driver := m.registered(r.DriverName)
+	driver := m.drivers.get(r.DriverName)
 	if driver == nil {
 		return fmt.Errorf("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: %w", missing(r.DriverName))
 	}
@@ -164,7 +160,7 @@ func (m *Mounter) unstageUnused(ctx context.Context) {
 	m.mu.Lock()
 	var all []*volume
 	for _, v := range m.volumes {
-		if len(v.pods) == 0 && m.drivers[v.driver] != nil {
+		if len(v.pods) == 0 && m.drivers.get(v.driver) != nil {
 			all = append(all, v)
 		}
 	}
@@ -178,7 +174,7 @@ func (m *Mounter) unstageUnused(ctx context.Context) {
 	}
 	defer func() { _ = root.Close() }() // O_PATH
 	for _, v := range all {
-		d := m.registered(v.driver)
+		d := m.drivers.get(v.driver)
 		if d == nil || m.begin(ctx, v) != nil {
 			continue
 		}
