@@ -15,7 +15,7 @@
 // Invariants:
 //  1. A part gets what it needs as arguments of its constructor; arrows go down only, and no part knows this package.
 //  2. The records of sandboxes and containers, and the order of their locks, are those of package pods. The supervisor
-//     knows which containers run. load compares the two at the start, before ready is called.
+//     knows which containers run. loader compares the two at the start, before ready is called.
 //  3. A verb checks nothing that its part checks too. Errors have their gRPC codes from the part (package fault).
 package server
 
@@ -93,7 +93,7 @@ type Server struct {
 	sandboxes  *sandbox.Service
 	streams    *stream.Service
 	stats      *stats.Reader
-	log        *slog.Logger
+	loader     *loader
 }
 
 // New reads what the machine can do and makes the parts of a Server. It starts nothing, and reads no record.
@@ -151,7 +151,15 @@ func New(cfg Config) (*Server, error) {
 		sandboxes:  sandboxes,
 		streams:    streams,
 		stats:      stats.New(table, cgroups, cfg.Snapshots, cfg.Dir),
-		log:        cfg.Log,
+		loader: &loader{
+			table:      table,
+			supervisor: supervised,
+			containers: containers,
+			sandboxes:  sandboxes,
+			network:    network,
+			cgroups:    cgroups,
+			log:        cfg.Log,
+		},
 	}, nil
 }
 
@@ -176,9 +184,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	loaded := make(chan error, 1)
 	wg.Go(func() {
 		s.supervisor.Watch(ctx, supervisor.Observer{
-			Load:      func(all []shim.State) error { return s.load(ctx, all) },
-			Reconcile: s.reconcile,
-			Exited:    s.exited,
+			Load:      func(all []shim.State) error { return s.loader.load(ctx, all) },
+			Reconcile: s.loader.reconcile,
+			Exited:    s.loader.exited,
 		}, loaded)
 	})
 	select {
