@@ -306,12 +306,14 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	// In reverse at the end: the workers stop first, then what they use.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer k.probes.Close()
 	defer k.workers.stop(cancel)
+	// What pods need before the first one starts.
 	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
 	wg.Go(func() { k.refs.Run(ctx) })
 	wg.Go(func() { k.cfg.Watchdog.Run(ctx, k.healthy, k.cfg.Log) })
@@ -323,6 +325,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 	failed := make(chan error, 5)
 	k.serve(ctx, &wg, srv, failed)
+	// Changes of containers reach the workers from before there is one.
 	watch := runtimeWatch{
 		runtime: k.cfg.Runtime.Runtime,
 		workers: k.workers,
@@ -337,6 +340,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 		images := imageCleaner{runtime: k.cfg.Runtime, workers: k.workers, log: k.cfg.Log}
 		wg.Go(func() { images.run(ctx, k.cfg.ImageMaxAge) })
 	}
+	// The pods are listed while the node is registered: one does not need the other.
 	assigned := podSync{
 		Kubelet:    k,
 		env:        k.podEnv(runtimeName),
@@ -350,6 +354,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 		}
 		return err
 	}
+	// These need the Node object, or one that belongs to it.
 	wg.Go(func() { k.node.Run(ctx) })
 	wg.Go(func() { k.eviction.Run(ctx) })
 	wg.Go(func() { k.plugins.csi.Run(ctx) })

@@ -21,7 +21,7 @@
 //	admit        once, before anything is begun: may the pod run on this node?
 //	Decide       a pure function from an Input to a Plan (package decide): the actions to begin now, those to cancel,
 //	             the probes that should run, why containers wait, and when to look again
-//	hold         before a start: did the process die of it twice? Then Decide plans without it (package holdback)
+//	decideHeld   before a start: did the process die of it twice? Then Decide plans without it (package holdback)
 //	report       write pods/status, if it has changed
 //	do           begin the Plan's actions
 //

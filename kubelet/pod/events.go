@@ -5,6 +5,7 @@ package pod
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 
 	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/podinfo"
@@ -34,15 +35,15 @@ func containerRef(p *corev1.Pod, c *corev1.Container, k podinfo.Kind) *corev1.Ob
 	return r
 }
 
-// waitingEvents records an event for each new reason why a container waits.
-func (l *loop) waitingEvents(in decide.Input, plan decide.Plan) {
+// announce records an event for each new reason why a container waits.
+func (c *containers) announce(events record.EventRecorder, in decide.Input, plan decide.Plan) {
 	for container, k := range podinfo.All(in.Pod) {
 		why := plan.Waiting[container.Name]
 		said := why.Reason
 		if cur := in.Observed.Latest(container.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
 			said += cur.ID
 		}
-		record := l.s.containers.name(container.Name)
+		record := c.name(container.Name)
 		if record.said == said {
 			continue
 		}
@@ -50,15 +51,15 @@ func (l *loop) waitingEvents(in decide.Input, plan decide.Plan) {
 		ref := containerRef(in.Pod, container, k)
 		switch why.Reason {
 		case "CrashLoopBackOff":
-			l.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff",
+			events.Eventf(ref, corev1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container %s in pod %s", container.Name, podinfo.FullName(in.Pod))
 		case reasonBackoff:
-			l.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
-			l.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
+			events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
+			events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
 		case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError":
-			l.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
+			events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
 		case reasonConfig, reasonCreate:
-			l.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
+			events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
 		}
 	}
 }

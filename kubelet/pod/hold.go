@@ -20,8 +20,9 @@ type startTurn struct {
 	announced time.Time // the end of the hold of which the last event was
 }
 
-// decide returns the plan. Before the first action of a start the pod enters; one that is held back begins none.
-func (l *loop) decide(in *decide.Input) decide.Plan {
+// decideHeld is decide.Decide, and asks before the first action of a start whether it may begin (package holdback). A
+// pod that is held back gets a plan that begins none.
+func (l *loop) decideHeld(in *decide.Input) decide.Plan {
 	plan := decide.Decide(*in)
 	if l.s.start.entered {
 		return plan
@@ -39,18 +40,18 @@ func (l *loop) decide(in *decide.Input) decide.Plan {
 		l.s.start.entered = true
 		return plan
 	}
-	l.heldEvent(in)
+	l.s.start.announce(l.env, in)
 	return decide.Decide(*in)
 }
 
-// heldEvent records an event for each new hold, but not for a turn, which comes soon.
-func (l *loop) heldEvent(in *decide.Input) {
-	if in.Held.Turn || l.s.start.announced.Equal(in.Held.Until) {
+// announce records an event for each new hold, but not for a turn, which comes soon.
+func (t *startTurn) announce(env *Env, in *decide.Input) {
+	if in.Held.Turn || t.announced.Equal(in.Held.Until) {
 		return
 	}
-	l.s.start.announced = in.Held.Until
-	l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, decide.ReasonHeld, in.Held.Message)
-	l.env.Log.Warn("start held back", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "until", in.Held.Until)
+	t.announced = in.Held.Until
+	env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, decide.ReasonHeld, in.Held.Message)
+	env.Log.Warn("start held back", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "until", in.Held.Until)
 }
 
 // leaveStart ends the pod's start when none of its actions is under way.

@@ -37,7 +37,7 @@ type loop struct {
 
 // state is what the loop remembers from one round to the next.
 type state struct {
-	first      time.Time // when the kubelet first saw the pod
+	seen       time.Time // when the kubelet first saw the pod
 	actions    actions
 	containers containers
 	admission  admission
@@ -46,7 +46,7 @@ type state struct {
 	resizes    resizes
 	report     reported
 	end        *decide.End
-	labels     string // what the downward API last showed
+	downward   string // what the downward API last showed
 	readErr    int    // how often the runtime could not be read, in a row
 
 	recalled  bool // what an earlier run of the kubelet knew is taken over
@@ -87,7 +87,7 @@ func newLoop(env *Env, p *corev1.Pod, seen time.Time, w *Worker) *loop {
 		},
 		stops: stopRecords{dir: filepath.Join(env.Volumes.PodDir(uid), "stops"), log: env.Log},
 		s: state{
-			first:      seen,
+			seen:       seen,
 			actions:    newActions(),
 			containers: newContainers(),
 			start: startTurn{
@@ -146,7 +146,7 @@ func (l *loop) markSeen() {
 	l.env.Marks.Emit(event.Event{
 		Step:      event.StepSeen,
 		Component: l.env.Component,
-		At:        l.s.first,
+		At:        l.s.seen,
 		Subject:   l.subject,
 		Detail:    &event.Seen{Source: "api"},
 	})

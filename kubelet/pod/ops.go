@@ -28,7 +28,8 @@ import (
 	"keelson/kubelet/volume"
 )
 
-// do begins one action.
+// do begins one action of a plan. What the loop remembers is changed here or in the function that the action returns,
+// never in the action itself.
 func (l *loop) do(ctx context.Context, in decide.Input, action decide.Action) {
 	switch action.Op {
 	case decide.OpVolumes:
@@ -37,6 +38,8 @@ func (l *loop) do(ctx context.Context, in decide.Input, action decide.Action) {
 	case decide.OpSandbox:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.runSandbox(ctx, in, action) })
 	case decide.OpStart:
+		// The back-off grows with each start after an exit, until a run lasts long (Crash.Next). The container keeps it
+		// as an annotation, for a restart of the kubelet (recall.go).
 		record := l.s.containers.name(action.Container)
 		if last := in.Observed.Latest(action.Container); last.Exited() && action.Replace == "" {
 			record.crash = record.crash.Next(last.Finished, in.Now, in.CrashMax)
@@ -52,6 +55,7 @@ func (l *loop) do(ctx context.Context, in decide.Input, action decide.Action) {
 		})
 	case decide.OpTearDown:
 		l.launch(ctx, action, func(ctx context.Context) func() {
+			// All three are tried: what one cannot give back must not keep the others.
 			err := errors.Join(l.env.Devices.Unprepare(ctx, l.uid), l.env.Plugins.Release(l.uid),
 				l.env.Volumes.TearDown(ctx, l.uid))
 			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
@@ -175,6 +179,7 @@ func (l *loop) runSandbox(ctx context.Context, in decide.Input, action decide.Ac
 	var id, handler string
 	var users *runtimeapi.UserNamespace
 	var cfg *runtimeapi.PodSandboxConfig
+	// A pod cannot start without its devices: no sandbox is made for it in vain.
 	unprepared := l.env.Devices.Prepare(ctx, in.Pod)
 	unallocated := l.env.Plugins.Allocate(ctx, in.Pod)
 	err := errors.Join(unprepared, unallocated)
@@ -197,6 +202,7 @@ func (l *loop) runSandbox(ctx context.Context, in decide.Input, action decide.Ac
 	if ctx.Err() == nil {
 		l.starter.mark(event.StepSandbox, begin, err, &event.Sandbox{ID: id, Attempt: action.Attempt})
 	}
+	// The runtime's error may be a consequence of a network that is not ready; users should read the cause.
 	noNetwork := ""
 	if err != nil && !in.Pod.Spec.HostNetwork {
 		noNetwork = l.starter.networkProblem(ctx)
@@ -204,12 +210,13 @@ func (l *loop) runSandbox(ctx context.Context, in decide.Input, action decide.Ac
 	return func() {
 		if err == nil {
 			l.s.actions.clear(action.Key())
+			// The pod's cgroup was made with these: a later resize compares with them.
 			limits := translate.PodLimits(in.Pod)
 			l.s.resizes.limits = &limits
 			return
 		}
 		if ctx.Err() != nil {
-			return
+			return // it was cancelled, which is no failure
 		}
 		l.s.actions.fail(action.Key(), time.Second, 30*time.Second)
 		if unprepared != nil {

@@ -21,19 +21,23 @@ import (
 	"keelson/kubelet/status"
 )
 
-const opStatus = "status"
+// The actions of the loop itself, which are in no plan. They have a turn and a back-off as the others.
+const (
+	opStatus = "status" // write the status
+	opMirror = "mirror" // make or replace the mirror pod
+)
 
 // reported is what the worker remembers of the pod's status.
 type reported struct {
-	heldSince time.Time // since when a status waits for further changes; zero: none does
-	ips       []string  // of the last sandbox that was ready
+	waitsSince time.Time // since when a status waits for further changes; zero: none does
+	ips        []string  // of the last sandbox that was ready
 }
 
 // report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when
-// a status held back is due.
+// a status that waits for further changes is due.
 func (l *loop) report(ctx context.Context, in decide.Input, plan decide.Plan, v view) (written bool, at time.Time) {
-	l.waitingEvents(in, plan)
-	l.resizeEvents(in)
+	l.s.containers.announce(l.env.Events, in, plan)
+	l.s.resizes.announce(l.env.Events, in)
 	if v.gone && !l.static {
 		return true, time.Time{}
 	}
@@ -53,7 +57,7 @@ func (l *loop) report(ctx context.Context, in decide.Input, plan decide.Plan, v 
 		return false, time.Time{}
 	}
 	if patch == nil {
-		l.s.report.heldSince = time.Time{}
+		l.s.report.waitsSince = time.Time{}
 		return !in.Flying(opStatus), time.Time{}
 	}
 	if in.Flying(opStatus) {
@@ -62,10 +66,10 @@ func (l *loop) report(ctx context.Context, in decide.Input, plan decide.Plan, v 
 	if f, ok := in.Failed[opStatus]; ok && in.Now.Before(f.Retry) {
 		return false, f.Retry
 	}
-	if until := l.hold(in, plan); !until.IsZero() {
+	if until := l.s.report.wait(in, plan, l.env.StatusBatchPeriod); !until.IsZero() {
 		return false, until
 	}
-	l.s.report.heldSince = time.Time{}
+	l.s.report.waitsSince = time.Time{}
 	l.launch(ctx, decide.Action{Op: opStatus}, func(ctx context.Context) func() {
 		return l.writeStatus(ctx, target, patch, &next)
 	})
@@ -91,7 +95,10 @@ func (l *loop) statusInput(in decide.Input, plan decide.Plan, pod *corev1.Pod) s
 		TerminationMessage: func(_ *corev1.Container, c *runtimestate.Container) string {
 			return l.s.containers.run(c.ID).message
 		},
-		Health: func(c *corev1.Container) []corev1.ResourceStatus { return l.deviceHealth(pod, c) },
+		Health: func(c *corev1.Container) []corev1.ResourceStatus {
+			now := slices.Concat(l.env.Plugins.Health(l.uid, c.Name), l.env.Devices.Health(pod, c))
+			return l.s.containers.name(c.Name).deviceHealth(now)
+		},
 	}
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
@@ -115,26 +122,25 @@ func (l *loop) statusInput(in decide.Input, plan decide.Plan, pod *corev1.Pod) s
 	return si
 }
 
-// deviceHealth is how the devices of a container are. That of devices which were given back since is the last one that
-// was known: a pod that ended says what its devices were like.
-func (l *loop) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
-	now := slices.Concat(l.env.Plugins.Health(l.uid, c.Name), l.env.Devices.Health(p, c))
-	record := l.s.containers.name(c.Name)
+// deviceHealth is how the devices of a container are; now is what is known of those that it has. That of devices which
+// were given back since is the last one that was known: a pod that ended says what its devices were like.
+func (c *container) deviceHealth(now []corev1.ResourceStatus) []corev1.ResourceStatus {
 	if len(now) > 0 {
-		record.health = podinfo.MergeHealth(record.health, now...)
+		c.health = podinfo.MergeHealth(c.health, now...)
 	}
-	return record.health
+	return c.health
 }
 
-// hold returns until when a status may wait for further changes; zero: it must be written now.
-func (l *loop) hold(in decide.Input, plan decide.Plan) time.Time {
-	if !onTheWay(in, plan, l.env.StatusBatchPeriod) {
+// wait returns until when a status may wait for further changes, which is a period at most; zero: it must be written
+// now.
+func (r *reported) wait(in decide.Input, plan decide.Plan, period time.Duration) time.Time {
+	if !onTheWay(in, plan, period) {
 		return time.Time{}
 	}
-	if l.s.report.heldSince.IsZero() {
-		l.s.report.heldSince = in.Now
+	if r.waitsSince.IsZero() {
+		r.waitsSince = in.Now
 	}
-	until := l.s.report.heldSince.Add(l.env.StatusBatchPeriod)
+	until := r.waitsSince.Add(period)
 	if !in.Now.Before(until) {
 		return time.Time{}
 	}
@@ -237,18 +243,17 @@ func (l *loop) keepMirror(ctx context.Context, v view) (done bool, at time.Time)
 	if fits && !v.gone {
 		return true, time.Time{}
 	}
-	const key = "mirror"
-	if l.s.actions.flying(key) || v.mirror == nil && v.gone {
+	if l.s.actions.flying(opMirror) || v.mirror == nil && v.gone {
 		return false, time.Time{}
 	}
-	if f, ok := l.s.actions.failed[key]; ok && time.Now().Before(f.Retry) {
+	if f, ok := l.s.actions.failed[opMirror]; ok && time.Now().Before(f.Retry) {
 		return false, f.Retry
 	}
-	l.launch(ctx, decide.Action{Op: key}, func(ctx context.Context) func() { return l.replaceMirror(ctx, v, key) })
+	l.launch(ctx, decide.Action{Op: opMirror}, func(ctx context.Context) func() { return l.replaceMirror(ctx, v) })
 	return false, time.Time{}
 }
 
-func (l *loop) replaceMirror(ctx context.Context, v view, key string) func() {
+func (l *loop) replaceMirror(ctx context.Context, v view) func() {
 	pods := l.env.API.PodWrites(v.pod.Namespace)
 	var made *corev1.Pod
 	var err error
@@ -267,13 +272,13 @@ func (l *loop) replaceMirror(ctx context.Context, v view, key string) func() {
 	}
 	return func() {
 		if err != nil {
-			l.s.actions.fail(key, time.Second, time.Minute)
+			l.s.actions.fail(opMirror, time.Second, time.Minute)
 			if ctx.Err() == nil && !apierrors.IsAlreadyExists(err) {
 				l.env.Log.Warn("make mirror pod", "pod", podinfo.FullName(v.pod), "err", err)
 			}
 			return
 		}
-		l.s.actions.clear(key)
+		l.s.actions.clear(opMirror)
 		if made != nil {
 			l.inbox.update(made)
 		}

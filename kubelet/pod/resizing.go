@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
@@ -56,9 +57,9 @@ func (l *loop) resizeDenial(in *decide.Input) *decide.Refusal {
 	return l.env.Admission.Resize(in.Pod)
 }
 
-// resizeEvents records how far the pod's resize has come, once for each turn.
-func (l *loop) resizeEvents(in decide.Input) {
-	was := l.s.resizes.said
+// announce records events of how far the pod's resize has come, one for each turn that it takes.
+func (r *resizes) announce(events record.EventRecorder, in decide.Input) {
+	was := r.said
 	now := resizing{generation: in.Pod.Generation}
 	if in.Refused != nil {
 		now.refused = in.Refused.Reason
@@ -72,19 +73,19 @@ func (l *loop) resizeEvents(in decide.Input) {
 		if now.refused == corev1.PodReasonInfeasible {
 			event = "ResizeInfeasible"
 		}
-		l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, event,
+		events.Event(podRef(in.Pod), corev1.EventTypeWarning, event,
 			resizeMessage(in.Pod, now.refused, now.generation, in.Refused.Message))
 	case now.begun:
-		l.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "ResizeStarted",
+		events.Event(podRef(in.Pod), corev1.EventTypeNormal, "ResizeStarted",
 			resizeMessage(in.Pod, "started", now.generation, ""))
 	case was.begun && in.Pod.DeletionTimestamp == nil:
 		if in.Restarting() {
 			return // a container that a resize restarts is not there yet
 		}
-		l.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "ResizeCompleted",
+		events.Event(podRef(in.Pod), corev1.EventTypeNormal, "ResizeCompleted",
 			resizeMessage(in.Pod, "completed", was.generation, ""))
 	}
-	l.s.resizes.said = now
+	r.said = now
 }
 
 // resizeMessage is the text of an event of a resize, in which programs find the resources of all containers.
@@ -124,7 +125,7 @@ func (l *loop) resize(ctx context.Context, in decide.Input, action decide.Action
 	hash := podinfo.ResourcesHash(in.Pod, c)
 	want := translate.Resources(in.Pod, c, l.env.Machine)
 	begin := time.Now()
-	err := l.checkMemory(ctx, in.Observed.Find(action.ID), want.GetMemoryLimitInBytes())
+	err := checkMemory(ctx, l.env.Runtime, in.Observed.Find(action.ID), want.GetMemoryLimitInBytes())
 	if err == nil {
 		err = l.env.growCgroup(l.uid, in.Pod)
 	}
@@ -145,14 +146,16 @@ func (l *loop) resize(ctx context.Context, in decide.Input, action decide.Action
 
 // checkMemory returns why a container must not get a memory limit: it uses more already, and the kernel would kill
 // processes of it.
-func (l *loop) checkMemory(ctx context.Context, cur *runtimestate.Container, limit int64) error {
+func checkMemory(
+	ctx context.Context, runtime runtimeapi.RuntimeServiceClient, cur *runtimestate.Container, limit int64,
+) error {
 	if cur == nil || limit <= 0 {
 		return nil
 	}
 	if have := cur.Resources.GetMemoryLimitInBytes(); have > 0 && limit >= have {
 		return nil
 	}
-	resp, err := l.env.Runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: cur.ID})
+	resp, err := runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: cur.ID})
 	if err != nil {
 		return fmt.Errorf("read the memory that container %s uses: %w", cur.Name, err)
 	}

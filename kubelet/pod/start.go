@@ -112,11 +112,13 @@ func (l *loop) start(ctx context.Context, in decide.Input, a decide.Action) func
 // showPullError is how long a failed pull shows as ErrImagePull before it shows as ImagePullBackOff.
 const showPullError = 2 * time.Second
 
+// tryStart does the steps of start. Each failure says what users read, and when the next try may be.
 func (s *starter) tryStart(
 	ctx context.Context, in decide.Input, action decide.Action, container *corev1.Container, kind podinfo.Kind,
 ) error {
 	ref := containerRef(in.Pod, container, kind)
 	sandbox := in.Observed.Current()
+	// CRI wants the sandbox's configuration again, with the attempt and the users that it was made with.
 	users, err := s.users(in.Pod)
 	if err != nil {
 		return failedAs(reasonConfig, err)
@@ -129,12 +131,14 @@ func (s *starter) tryStart(
 	if err != nil {
 		return err
 	}
+	// CRI refuses a second container with the name and attempt of one that an earlier try created.
 	if action.Replace != "" {
 		if _, err := s.env.Runtime.RemoveContainer(ctx,
 			&runtimeapi.RemoveContainerRequest{ContainerId: action.Replace}); err != nil {
 			return failedAs(reasonCreate, err)
 		}
 	}
+	// The configuration needs the image, which says what the container runs by default.
 	begin := time.Now()
 	ctr := &event.Container{
 		Name:    container.Name,
@@ -146,7 +150,7 @@ func (s *starter) tryStart(
 		s.mark(event.StepContainerCreated, begin, err, ctr)
 		return failedAs(reasonConfig, err)
 	}
-	// another program may have removed it
+	// The pod's cgroup is there since the sandbox, but another program may have removed it.
 	if err := s.env.growCgroup(s.uid, in.Pod); err != nil {
 		return failedAs(reasonCreate, err)
 	}
@@ -173,6 +177,7 @@ func (s *starter) tryStart(
 		return failedAs(reasonRun, err)
 	}
 	s.env.Events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")
+	// The start has not succeeded before its hook has: a failed hook ends the container.
 	if container.Lifecycle == nil || container.Lifecycle.PostStart == nil {
 		return nil
 	}

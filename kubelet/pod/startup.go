@@ -34,7 +34,7 @@ func covered(spans []span) time.Duration {
 // own, from their creation on, and without the time for images and for what init containers do.
 func (l *loop) noteStart(pod *corev1.Pod, status *corev1.PodStatus) {
 	now := time.Now()
-	l.env.Metrics.PodStarted(now.Sub(l.s.first))
+	l.env.Metrics.PodStarted(now.Sub(l.s.seen))
 	if !stateless(pod) {
 		return
 	}

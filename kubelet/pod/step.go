@@ -66,7 +66,7 @@ func (l *loop) step(ctx context.Context) time.Time {
 		in.End = end
 	}
 	in.Refused = l.resizeDenial(&in)
-	plan := l.decide(&in)
+	plan := l.decideHeld(&in)
 	if in.Refused != nil {
 		plan.WakeAt(in.Now.Add(resizeRetry))
 	}
@@ -236,7 +236,7 @@ func (l *loop) read(ctx context.Context, pod *corev1.Pod) bool {
 		if spec != nil {
 			record.message = terminationMessage(pod, spec, container)
 		}
-		if container.Finished.Before(l.s.first) {
+		if container.Finished.Before(l.s.seen) {
 			continue // before our time
 		}
 		reason := container.Reason
@@ -280,21 +280,22 @@ func (l *loop) useRefs(p *corev1.Pod, plan decide.Plan) {
 
 // noticePod detects changes of pod fields that the downward API shows in volumes and environments.
 func (l *loop) noticePod(p *corev1.Pod) {
-	if !showsItself(p) {
+	if !usesDownward(p) {
 		return
 	}
-	now := shown(p)
-	if l.s.labels != "" && l.s.labels != now {
+	now := downwardText(p)
+	if l.s.downward != "" && l.s.downward != now {
 		l.s.volumes.dirty = l.s.volumes.done
 	}
-	if l.s.labels != now {
-		l.s.labels = now
+	if l.s.downward != now {
+		l.s.downward = now
 		// a changed annotation may repair an environment or a subPathExpr
 		l.s.actions.retry(func(_ string, f decide.Failed) bool { return f.Reason == reasonConfig })
 	}
 }
 
-func shown(p *corev1.Pod) string {
+// downwardText is what the downward API shows of a pod.
+func downwardText(p *corev1.Pod) string {
 	var b strings.Builder
 	for _, m := range []map[string]string{p.Labels, p.Annotations} {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -308,8 +309,8 @@ func shown(p *corev1.Pod) string {
 	return b.String()
 }
 
-// showsItself reports whether the pod uses the downward API for its labels or annotations.
-func showsItself(pod *corev1.Pod) bool {
+// usesDownward reports whether the pod uses the downward API for its labels or annotations.
+func usesDownward(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.DownwardAPI != nil {

@@ -16,7 +16,7 @@ import (
 // Op is a kind of action.
 type Op string
 
-// The actions.
+// The actions of plans. The worker has two more of its own, for the status and the mirror pod (report.go there).
 const (
 	OpVolumes         Op = "volumes"         // set up (or refresh) the pod's volumes
 	OpSandbox         Op = "sandbox"         // have devices prepared and run a new sandbox
