@@ -38,16 +38,9 @@ type Config struct {
 	Runtime  cri.Client
 	Events   record.EventRecorder
 	Log      *slog.Logger
-	Hostname string
-	IPs      []string // InternalIP addresses
-	PodCIDRs []string
-	Labels   map[string]string
-	// Annotations are those that the kubelet owns on the Node object. An empty value removes the annotation of an
-	// earlier run.
-	Annotations map[string]string
-	Taints      []corev1.Taint
-	MaxPods     int
-	Reserved    corev1.ResourceList
+	Wanted   Wanted
+	MaxPods  int
+	Reserved corev1.ResourceList
 	// Kept returns how much of a capacity the eviction thresholds keep free; nil: nothing.
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
 	// Pressures returns the pressure conditions that are true; nil: none.
@@ -149,7 +142,7 @@ func (k *Keeper) Register(ctx context.Context, port int) error {
 
 func (k *Keeper) register(ctx context.Context) error {
 	api := k.cfg.Client.CoreV1().Nodes()
-	want := k.object()
+	want := k.cfg.Wanted.object(k.name, k.machine.Arch)
 	want.Status = k.status(ctx, nil)
 	var got *corev1.Node
 	var err error
@@ -170,24 +163,7 @@ func (k *Keeper) register(ctx context.Context) error {
 
 // takeOver updates labels and pod CIDRs of a Node object that an earlier run created.
 func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1.Node, error) {
-	next := have.DeepCopy()
-	if next.Labels == nil {
-		next.Labels = map[string]string{}
-	}
-	maps.Copy(next.Labels, want.Labels)
-	if next.Annotations == nil && len(want.Annotations) > 0 {
-		next.Annotations = map[string]string{}
-	}
-	maps.Copy(next.Annotations, want.Annotations)
-	for key, value := range k.cfg.Annotations {
-		if value == "" {
-			delete(next.Annotations, key)
-		}
-	}
-	if next.Spec.PodCIDR == "" {
-		next.Spec.PodCIDR = want.Spec.PodCIDR
-		next.Spec.PodCIDRs = want.Spec.PodCIDRs
-	}
+	next := k.cfg.Wanted.takeOver(have, want)
 	if maps.Equal(have.Labels, next.Labels) && maps.Equal(have.Annotations, next.Annotations) &&
 		have.Spec.PodCIDR == next.Spec.PodCIDR {
 		return have, nil
@@ -232,28 +208,6 @@ func onlyOf(have *corev1.Node, patch []byte) ([]byte, error) {
 	metadata["uid"] = have.UID
 	metadata["resourceVersion"] = have.ResourceVersion
 	return json.Marshal(body)
-}
-
-func (k *Keeper) object() *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: k.name,
-		Labels: map[string]string{
-			corev1.LabelHostname:      k.cfg.Hostname,
-			corev1.LabelOSStable:      "linux",
-			corev1.LabelArchStable:    k.machine.Arch,
-			"beta.kubernetes.io/os":   "linux",
-			"beta.kubernetes.io/arch": k.machine.Arch,
-		},
-	}}
-	maps.Copy(node.Labels, k.cfg.Labels)
-	node.Annotations = maps.Clone(k.cfg.Annotations)
-	maps.DeleteFunc(node.Annotations, func(_, value string) bool { return value == "" })
-	node.Spec.Taints = k.cfg.Taints
-	if len(k.cfg.PodCIDRs) > 0 {
-		node.Spec.PodCIDR = k.cfg.PodCIDRs[0]
-		node.Spec.PodCIDRs = k.cfg.PodCIDRs
-	}
-	return node
 }
 
 // maxConflicts is how often one write of the status starts again from the server's version.

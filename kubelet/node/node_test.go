@@ -41,14 +41,16 @@ func keeper(t *testing.T, api *fake.Clientset, rt *critest.Fake) *Keeper {
 		t.Fatal(err)
 	}
 	return New(self, Config{
-		Hostname: name,
-		Client:   &client.Client{Interface: client.Plain(api)},
-		Runtime:  cri.InProcess(rt),
-		Events:   record.NewFakeRecorder(100),
-		Log:      slog.New(slog.DiscardHandler),
-		IPs:      []string{"10.0.0.1", "fd00::1"},
-		PodCIDRs: []string{"10.1.0.0/24", "fd01::/64"},
-		Labels:   map[string]string{"mine": "new"},
+		Client:  &client.Client{Interface: client.Plain(api)},
+		Runtime: cri.InProcess(rt),
+		Events:  record.NewFakeRecorder(100),
+		Log:     slog.New(slog.DiscardHandler),
+		Wanted: Wanted{
+			Hostname: name,
+			IPs:      []string{"10.0.0.1", "fd00::1"},
+			PodCIDRs: []string{"10.1.0.0/24", "fd01::/64"},
+			Labels:   map[string]string{"mine": "new"},
+		},
 		MaxPods:  110,
 		Register: true,
 		Version:  "v1.37.2+keelson",
@@ -222,7 +224,7 @@ func TestComesBack(t *testing.T) {
 	if err := api.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""); err != nil {
 		t.Fatal(err)
 	}
-	k.cfg.Hostname = "another"
+	k.cfg.Wanted.Hostname = "another"
 	if err := k.write(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

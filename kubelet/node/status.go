@@ -34,17 +34,7 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	}
 	nodeStatus.Capacity = k.capacity(have)
 	nodeStatus.Allocatable = k.allocatable(have)
-	nodeStatus.Addresses = nil
-	for _, ip := range k.cfg.IPs {
-		nodeStatus.Addresses = append(nodeStatus.Addresses, corev1.NodeAddress{
-			Type:    corev1.NodeInternalIP,
-			Address: ip,
-		})
-	}
-	nodeStatus.Addresses = append(nodeStatus.Addresses, corev1.NodeAddress{
-		Type:    corev1.NodeHostName,
-		Address: k.cfg.Hostname,
-	})
+	nodeStatus.Addresses = k.cfg.Wanted.addresses()
 	nodeStatus.DaemonEndpoints.KubeletEndpoint.Port = int32(k.port) // a port
 	nodeStatus.NodeInfo = k.machine.info(k.cfg.Version)
 	nodeStatus.Images = k.images(ctx)
