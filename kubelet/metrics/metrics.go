@@ -27,19 +27,30 @@ type Metrics struct {
 	probed                     *prometheus.CounterVec
 	requested, mounted, failed prometheus.Counter // image volumes
 
-	operations      *prometheus.CounterVec // of the runtime
-	operationErrors *prometheus.CounterVec
-	operationTime   *prometheus.HistogramVec
-	reads           prometheus.Histogram
-	steps           *prometheus.HistogramVec
-	starts, level   prometheus.Histogram
-	users, noUsers  prometheus.Counter // pods with user namespaces
-	mounts          *prometheus.HistogramVec
-	resizes         resizes
-	evictions       *prometheus.CounterVec   // by eviction_signal
-	cgroups         *prometheus.HistogramVec // by operation_type
-	intervals       prometheus.Histogram     // between reads
-	lastRead        atomic.Int64             // in nanoseconds
+	operations     operations
+	reads          reads
+	steps          *prometheus.HistogramVec
+	starts, level  prometheus.Histogram
+	users, noUsers prometheus.Counter // pods with user namespaces
+	mounts         *prometheus.HistogramVec
+	resizes        resizes
+	evictions      *prometheus.CounterVec   // by eviction_signal
+	cgroups        *prometheus.HistogramVec // by operation_type
+}
+
+// reads are the readings of pods from the runtime.
+type reads struct {
+	took      prometheus.Histogram
+	intervals prometheus.Histogram
+	last      atomic.Int64 // in nanoseconds
+}
+
+func (r *reads) observe(took time.Duration) {
+	r.took.Observe(took.Seconds())
+	now := time.Now().UnixNano()
+	if last := r.last.Swap(now); last != 0 {
+		r.intervals.Observe(max(time.Duration(now-last), 0).Seconds())
+	}
 }
 
 // New returns metrics at zero.
@@ -86,19 +97,19 @@ func (m *Metrics) addDurations() {
 	}
 	calls := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	kind := []string{"operation_type"}
-	m.operations = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.operations.count = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_runtime_operations_total",
 		Help: "[ALPHA] Cumulative number of runtime operations by operation type.",
 	}, kind)
-	m.operationErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.operations.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_runtime_operations_errors_total",
 		Help: "[ALPHA] Cumulative number of runtime operation errors by operation type.",
 	}, kind)
-	m.operationTime = prometheus.NewHistogramVec(histogram("runtime_operations_duration_seconds",
+	m.operations.took = prometheus.NewHistogramVec(histogram("runtime_operations_duration_seconds",
 		"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", calls), kind)
-	m.reads = prometheus.NewHistogram(histogram("pleg_relist_duration_seconds",
+	m.reads.took = prometheus.NewHistogram(histogram("pleg_relist_duration_seconds",
 		"[ALPHA] Duration in seconds for reading a pod from the runtime.", prometheus.DefBuckets))
-	m.intervals = prometheus.NewHistogram(histogram("pleg_relist_interval_seconds",
+	m.reads.intervals = prometheus.NewHistogram(histogram("pleg_relist_interval_seconds",
 		"[ALPHA] Interval in seconds between two reads of pods from the runtime.", prometheus.DefBuckets))
 	m.cgroups = prometheus.NewHistogramVec(histogram("cgroup_manager_duration_seconds",
 		"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
@@ -107,7 +118,7 @@ func (m *Metrics) addDurations() {
 		Name: "kubelet_evictions",
 		Help: "[ALPHA] Cumulative number of pod evictions by eviction signal",
 	}, []string{"eviction_signal"})
-	m.kubelet.MustRegister(m.intervals, m.cgroups, m.evictions)
+	m.kubelet.MustRegister(m.reads.intervals, m.cgroups, m.evictions)
 	m.steps = prometheus.NewHistogramVec(histogram("pod_worker_duration_seconds",
 		"[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 		prometheus.DefBuckets), kind)
@@ -132,18 +143,14 @@ func (m *Metrics) addDurations() {
 		Help:    "[ALPHA] Storage operation duration",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"migrated", "operation_name", "status", "volume_plugin"})
-	m.kubelet.MustRegister(m.operations, m.operationErrors, m.operationTime, m.reads, m.steps, m.starts, m.mounts)
+	m.kubelet.MustRegister(m.operations.count, m.operations.errors, m.operations.took, m.reads.took, m.steps, m.starts,
+		m.mounts)
 }
 
 // PodRead counts a pod's state that was read from the runtime.
 func (m *Metrics) PodRead(took time.Duration) {
-	if m == nil {
-		return
-	}
-	m.reads.Observe(took.Seconds())
-	now := time.Now().UnixNano()
-	if last := m.lastRead.Swap(now); last != 0 {
-		m.intervals.Observe(max(time.Duration(now-last), 0).Seconds())
+	if m != nil {
+		m.reads.observe(took)
 	}
 }
 

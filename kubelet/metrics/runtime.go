@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -20,6 +21,21 @@ func (m *Metrics) Images(next runtimeapi.ImageServiceClient) runtimeapi.ImageSer
 	return timedImages{next, m}
 }
 
+// operations are calls of the runtime, by operation_type.
+type operations struct {
+	count  *prometheus.CounterVec
+	errors *prometheus.CounterVec
+	took   *prometheus.HistogramVec
+}
+
+func (o *operations) observe(kind string, took time.Duration, err error) {
+	o.count.WithLabelValues(kind).Inc()
+	o.took.WithLabelValues(kind).Observe(took.Seconds())
+	if err != nil {
+		o.errors.WithLabelValues(kind).Inc()
+	}
+}
+
 // timed makes one call, with Kubernetes' name of its kind.
 func timed[Q, A any](
 	ctx context.Context, m *Metrics, kind string, in Q, opts []grpc.CallOption,
@@ -27,11 +43,7 @@ func timed[Q, A any](
 ) (A, error) {
 	begin := time.Now()
 	out, err := call(ctx, in, opts...)
-	m.operations.WithLabelValues(kind).Inc()
-	m.operationTime.WithLabelValues(kind).Observe(time.Since(begin).Seconds())
-	if err != nil {
-		m.operationErrors.WithLabelValues(kind).Inc()
-	}
+	m.operations.observe(kind, time.Since(begin), err)
 	return out, err
 }
 
