@@ -7,6 +7,10 @@
 // mounts anything and needs no daemon: all state is in the directory on disk. A node's
 // process pulls by helper processes of its own program (helper.go), one for each namespace.
 //
+// A pull goes through its packages in this order: manifest (what does the image consist of?) from the documents that
+// registry reads (or archive, for an import), then unpack, once for each layer that is not here. This package decides
+// what is needed, keeps it, gives it names, and collects the rest.
+//
 // On disk, below Config.Dir:
 //
 //	images.json          the index: every image, its names and layers; replaced by rename

@@ -38,8 +38,8 @@ type collector struct {
 	roomAt time.Time  // when that was done last
 }
 
-// named returns the layers (by hex digest) of all images.
-func (c *collector) named(ix *index) map[string]bool {
+// layersOf returns the layers (by hex digest) of all images.
+func (c *collector) layersOf(ix *index) map[string]bool {
 	out := map[string]bool{}
 	for _, img := range ix.Images {
 		for _, l := range img.Layers {
@@ -71,7 +71,7 @@ func (c *collector) collectUnnamed(ctx context.Context, chains []string) error {
 	if err != nil {
 		return err
 	}
-	named := c.named(ix)
+	named := c.layersOf(ix)
 	for _, chain := range chains {
 		if !named[manifest.HexOf(chain)] {
 			return c.collect(ctx)
@@ -143,7 +143,7 @@ func (c *collector) moveToTrash() error {
 	if err != nil {
 		return err
 	}
-	keep := c.named(ix)
+	keep := c.layersOf(ix)
 	maps.Copy(keep, needed)
 	leases, err := c.leases.ids()
 	if err != nil {

@@ -47,8 +47,8 @@ func (l *layers) at(chainID string) (layer manifest.Layer, ok bool, err error) {
 	return layer, layer.Boot == "" || layer.Boot == bootID(), nil
 }
 
-// find is at, and moves a layer to the trash that was not synced, in an earlier boot.
-func (l *layers) find(chainID string) (layer manifest.Layer, ok bool, err error) {
+// readOrDiscard is at, and moves a layer to the trash that was not synced, in an earlier boot: its name must be free.
+func (l *layers) readOrDiscard(chainID string) (layer manifest.Layer, ok bool, err error) {
 	if layer, ok, err = l.at(chainID); ok || err != nil {
 		return layer, ok, err
 	}
@@ -88,7 +88,7 @@ func (w *work) addLayer(
 		return manifest.Layer{}, err
 	}
 	defer unlock()
-	if l, ok, err := w.layers.find(want.ChainID); ok || err != nil {
+	if l, ok, err := w.layers.readOrDiscard(want.ChainID); ok || err != nil {
 		return l, err
 	}
 	tmp, err := os.MkdirTemp(w.dir.Name(), "layer-")

@@ -79,6 +79,7 @@ func (s *Store) pullByHelper(ctx context.Context, n manifest.Name, r Request, m 
 	}
 	defer leave()
 	id, err := s.helpers.pull(ctx, r, m)
+	// Another of our helpers may be stopped while it holds a lock of the store: without it the pull goes on.
 	if errors.Is(err, errLocked) && s.locks.processes.killHolders(s.path(busyLock), s.path(indexLock)) {
 		id, err = s.helpers.pull(ctx, r, m)
 	}
@@ -90,6 +91,7 @@ func (s *Store) pullByHelper(ctx context.Context, n manifest.Name, r Request, m 
 	if err != nil {
 		return Image{}, err
 	}
+	// The helper has put the image on disk and into the catalog; only its id came back.
 	img, ok := s.Get(id)
 	if !ok {
 		return Image{}, fmt.Errorf("pull %s: %w: it was removed right after the pull", n, manifest.ErrNotFound)
@@ -133,7 +135,7 @@ func (s *Store) pullHere(ctx context.Context, n manifest.Name, request Request, 
 }
 
 func (s *Store) pullFrom(ctx context.Context, e registry.Endpoint, n manifest.Name, request Request, m *meter) (Image, error) {
-	steps, repo, err := s.registries.Find(ctx, e, n, s.arch, request.Auth, request.Warn)
+	plan, repo, err := s.registries.Find(ctx, e, n, s.arch, request.Auth, request.Warn)
 	if err != nil {
 		return Image{}, err
 	}
@@ -142,13 +144,13 @@ func (s *Store) pullFrom(ctx context.Context, e registry.Endpoint, n manifest.Na
 		return Image{}, err
 	}
 	defer work.end()
-	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l manifest.Layer) (unpack.Source, error) {
+	err = work.fetchLayers(ctx, plan, m, func(ctx context.Context, l manifest.Layer) (unpack.Source, error) {
 		return repo.Blob(ctx, l.Blob, l.Size, m.add)
 	})
 	if err != nil {
 		return Image{}, err
 	}
-	imgs, err := s.catalog.name([]*manifest.Plan{steps}, false, s.layers)
+	imgs, err := s.catalog.name([]*manifest.Plan{plan}, false, s.layers)
 	if err != nil {
 		return Image{}, err
 	}

@@ -96,40 +96,43 @@ func (w *work) need(layers []manifest.Layer) (have []manifest.Layer, found []boo
 	return have, found, nil
 }
 
-// fetchLayers fetches the missing layers of steps in parallel; each is committed after the one below it. All of them
+// fetchLayers fetches the missing layers of plan in parallel; each is committed after the one below it. All of them
 // stay until the work ends.
-func (w *work) fetchLayers(ctx context.Context, steps *manifest.Plan, m *meter, open func(
+func (w *work) fetchLayers(ctx context.Context, plan *manifest.Plan, m *meter, open func(
 	context.Context, manifest.Layer,
 ) (unpack.Source, error),
 ) error {
-	have, found, err := w.need(steps.Layers)
+	// From here on no collection takes these layers, whether they are on disk already or come later.
+	have, found, err := w.need(plan.Layers)
 	if err != nil {
 		return err
 	}
-	for i, layer := range steps.Layers {
+	for i, layer := range plan.Layers {
 		if found[i] {
 			have[i].Blob = layer.Blob
 			have[i].Size = layer.Size
-			steps.Layers[i] = have[i]
+			plan.Layers[i] = have[i]
 			continue
 		}
 		m.total.Add(layer.Size)
 	}
 	m.report()
+	// All are fetched and unpacked at once, but each waits for the layer below it before it is committed: only then are
+	// the directories there from which it takes over what its tar does not say.
 	group, gctx := errgroup.WithContext(ctx)
-	dirs := make([]string, 0, len(steps.Layers))
-	var ready chan struct{}
-	for i, l := range steps.Layers {
+	dirs := make([]string, 0, len(plan.Layers))
+	var lower chan struct{} // closed when the missing layer below is committed; nil: none is missing
+	for i, l := range plan.Layers {
 		below := slices.Clone(dirs)
 		dirs = append(dirs, w.layers.paths.LayerDir(l.ChainID))
 		if found[i] {
 			continue
 		}
-		mine := make(chan struct{})
-		under := ready
-		ready = mine
+		committed := make(chan struct{})
+		ready := lower
+		lower = committed
 		group.Go(func() error {
-			got, err := w.addLayer(gctx, l, below, under, func(ctx context.Context) (unpack.Source, error) {
+			got, err := w.addLayer(gctx, l, below, ready, func(ctx context.Context) (unpack.Source, error) {
 				return open(ctx, l)
 			})
 			if err != nil {
@@ -137,8 +140,8 @@ func (w *work) fetchLayers(ctx context.Context, steps *manifest.Plan, m *meter, 
 			}
 			got.Blob = l.Blob
 			got.Size = l.Size
-			steps.Layers[i] = got
-			close(mine)
+			plan.Layers[i] = got
+			close(committed)
 			return nil
 		})
 	}

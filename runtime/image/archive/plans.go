@@ -171,7 +171,7 @@ func (t *File) dockerPlan(arch string, m manifest.Docker) (Plan, error) {
 	for i, f := range m.Layers {
 		blobs[i].Size, _ = t.size(f)
 	}
-	steps, err := manifest.NewPlan(manifest.DigestOf(raw), c, len(raw), "manifest.json", blobs)
+	plan, err := manifest.NewPlan(manifest.DigestOf(raw), c, len(raw), "manifest.json", blobs)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -180,15 +180,15 @@ func (t *File) dockerPlan(arch string, m manifest.Docker) (Plan, error) {
 		if !t.has(f) {
 			return Plan{}, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, f)
 		}
-		files[steps.Layers[i].ChainID] = path.Clean(f)
+		files[plan.Layers[i].ChainID] = path.Clean(f)
 	}
 	for _, tag := range m.RepoTags {
 		n, err := manifest.ParseName(tag)
 		if err != nil {
 			return Plan{}, err
 		}
-		steps.AddName(n, "")
+		plan.AddName(n, "")
 	}
 	open := func(l manifest.Layer) (unpack.Source, error) { return t.open(files[l.ChainID]) }
-	return Plan{Plan: steps, Open: open}, nil
+	return Plan{Plan: plan, Open: open}, nil
 }

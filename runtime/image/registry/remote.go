@@ -109,12 +109,12 @@ func (r *Registries) Find(
 		return nil, nil, err
 	}
 	digest := manifest.DigestOf(raw)
-	steps, err := manifest.ReadPlan(ctx, repo, raw, mediaType, arch)
+	plan, err := manifest.ReadPlan(ctx, repo, raw, mediaType, arch)
 	if err != nil {
 		return nil, nil, err
 	}
-	steps.AddName(n, digest)
-	return steps, repo, nil
+	plan.AddName(n, digest)
+	return plan, repo, nil
 }
 
 // connect pings the registry to learn its scheme and authentication, and logs in.
