@@ -56,20 +56,9 @@ func (e ends) Attach(
 		if session.Terminal {
 			go func() { resizeTerminal(ctx, session.Stdin, resize) }() // ends with the client's connection
 		}
+		once := container.Record().Config.V.GetStdinOnce() && !session.Terminal
 		go func() { // ends with the client's input, or the container
-			_, err := io.Copy(session.Stdin, in)
-			switch {
-			case err != nil:
-			case container.Record().Config.V.GetStdinOnce() && !session.Terminal:
-				_ = session.Stdin.Close()                  // the container sees the end when the last copy is closed
-				_ = e.s.shim.CloseStdin(ctx, container.ID) // the container may have ended
-			default: // the container waits for the next client's input; this client gets what answers its own
-				timer := time.NewTimer(execDrain)
-				defer timer.Stop()
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-				}
+			if e.sendInput(ctx, container.ID, session.Stdin, in, once) {
 				cancel(nil)
 			}
 		}()
@@ -80,4 +69,25 @@ func (e ends) Attach(
 		return nil
 	}
 	return err
+}
+
+// sendInput copies a client's input into a container. It reports whether the client is done when its input has ended:
+// once means that the container's input has ended, too, and that the client waits for its end. Otherwise the container
+// waits for the next client's input, and this client gets what answers its own.
+func (e ends) sendInput(ctx context.Context, id string, to io.WriteCloser, in io.Reader, once bool) (done bool) {
+	if _, err := io.Copy(to, in); err != nil {
+		return false
+	}
+	if once {
+		_ = to.Close()                   // the container sees the end when the last copy is closed
+		_ = e.s.shim.CloseStdin(ctx, id) // the container may have ended
+		return false
+	}
+	timer := time.NewTimer(execDrain)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return true
 }

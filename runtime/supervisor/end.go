@@ -91,6 +91,33 @@ func (s *Supervisor) hello(ctx context.Context) (shim.Hello, error) {
 	return s.client.Hello(ctx)
 }
 
+// remaining are the containers that have not ended.
+type remaining struct {
+	mu     sync.Mutex
+	states map[string]shim.State
+}
+
+func (r *remaining) ended(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.states, id)
+}
+
+// String names a few of them, with their processes.
+func (r *remaining) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for id, st := range r.states {
+		if len(out) == 3 {
+			out = append(out, "...")
+			break
+		}
+		out = append(out, fmt.Sprintf("%.12s: process %s", id, linux.Describe(st.PID)))
+	}
+	return fmt.Sprintf("%d containers (%s)", len(r.states), strings.Join(out, "; "))
+}
+
 // deleteAll deletes all containers of the supervisor. It fails when none has ended for endLimit.
 func (s *Supervisor) deleteAll(ctx context.Context, waiting func(string)) error {
 	ask, cancel := context.WithTimeout(ctx, answerLimit)
@@ -99,30 +126,16 @@ func (s *Supervisor) deleteAll(ctx context.Context, waiting func(string)) error 
 	if err != nil {
 		return err
 	}
-	left := map[string]shim.State{}
+	left := remaining{states: map[string]shim.State{}}
 	for _, st := range all {
-		left[st.ID] = st
-	}
-	var mu sync.Mutex
-	names := func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		var out []string
-		for id, st := range left {
-			if len(out) == 3 {
-				out = append(out, "...")
-				break
-			}
-			out = append(out, fmt.Sprintf("%.12s: process %s", id, linux.Describe(st.PID)))
-		}
-		return fmt.Sprintf("%d containers (%s)", len(left), strings.Join(out, "; "))
+		left.states[st.ID] = st
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	say := time.AfterFunc(reportAfter, func() { waiting(names()) })
+	say := time.AfterFunc(reportAfter, func() { waiting(left.String()) })
 	defer say.Stop()
 	giveUp := time.AfterFunc(endLimit, func() {
-		stop(fmt.Errorf("%s were killed and did not end in %s", names(), endLimit))
+		stop(fmt.Errorf("%s were killed and did not end in %s", &left, endLimit))
 	})
 	defer giveUp.Stop()
 	var group errgroup.Group
@@ -132,10 +145,8 @@ func (s *Supervisor) deleteAll(ctx context.Context, waiting func(string)) error 
 			if err := s.client.Delete(ctx, st.ID); err != nil {
 				return err
 			}
-			mu.Lock()
-			delete(left, st.ID)
-			mu.Unlock()
-			giveUp.Reset(endLimit)
+			left.ended(st.ID)
+			giveUp.Reset(endLimit) // as long as containers end, one more may
 			return nil
 		})
 	}
