@@ -27,9 +27,9 @@ func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting = map[Place]int{
-		Active:        q.countLocked(&q.active),
-		Backoff:       q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff),
-		Unschedulable: q.countLocked(&q.unschedulable),
+		Active:        q.heaps.active.pods(),
+		Backoff:       q.heaps.backoff.pods() + q.heaps.errorBackoff.pods(),
+		Unschedulable: q.heaps.unschedulable.pods(),
 		Gated:         0,
 	}
 	refusedBy = map[[2]string]int{}
@@ -52,18 +52,4 @@ func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 		}
 	}
 	return waiting, refusedBy
-}
-
-// countLocked counts the pods in a heap. A group's head counts as its ready members.
-func (q *Queue) countLocked(h *heap) int {
-	n := len(h.items)
-	if len(q.groups) == 0 {
-		return n
-	}
-	for _, it := range h.items {
-		if it.headOf != nil {
-			n += it.headOf.ready - 1
-		}
-	}
-	return n
 }

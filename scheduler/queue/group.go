@@ -57,7 +57,7 @@ func (q *Queue) groupLocked(pod *corev1.Pod) *podGroup {
 		m.head = &Item{
 			QueuedPod: framework.QueuedPod{First: time.Now()},
 			queue:     q,
-			rules:     q.rulesOf(pod),
+			rules:     q.cfg.rulesOf(pod),
 			headOf:    m,
 			key:       key,
 		}
@@ -70,32 +70,32 @@ func (q *Queue) groupLocked(pod *corev1.Pod) *podGroup {
 func (q *Queue) addMemberLocked(m *podGroup, it *Item) {
 	it.group = m
 	m.pods[it.Pod.Pod.UID] = it
-	if q.gatedLocked(it) {
+	if q.gated.gates(it) {
 		q.unreported = append(q.unreported, entered{it.Pod, "PodAdd", Gated, it.First})
 		return
 	}
 	if to, ok := places[m.head.where]; ok {
 		q.unreported = append(q.unreported, entered{it.Pod, "PodAdd", to, it.First})
 	}
-	q.memberReadyLocked(it)
-	q.readyUngatedLocked(m) // the new pod may open the gate of the others (minCount)
+	it.group.setReady(it)
+	m.openGates(q.gated) // the new pod may open the gate of the others (minCount)
 	q.requeueGroupLocked(m, "PodAdd")
 }
 
-// memberReadyLocked marks a pod that is not gated as ready to be popped with its group.
-func (q *Queue) memberReadyLocked(it *Item) {
+// setReady marks a member that is not gated as ready to be popped with its group.
+func (m *podGroup) setReady(it *Item) {
 	it.where = inGroup
 	it.Since = time.Now()
-	if it.group.ready++; it.group.ready == 1 || it.group.head.Pod == nil {
-		it.group.head.Pod = it.Pod
+	if m.ready++; m.ready == 1 || m.head.Pod == nil {
+		m.head.Pod = it.Pod
 	}
 }
 
-// readyUngatedLocked marks the members as ready that PreEnqueue no longer gates.
-func (q *Queue) readyUngatedLocked(m *podGroup) {
+// openGates marks the members as ready that PreEnqueue no longer gates.
+func (m *podGroup) openGates(gated gatedItems) {
 	for _, it := range m.pods {
-		if it.where == nowhere && !q.gatedLocked(it) {
-			q.memberReadyLocked(it)
+		if it.where == nowhere && !gated.gates(it) {
+			m.setReady(it)
 		}
 	}
 }
@@ -121,8 +121,7 @@ func (q *Queue) updateMemberLocked(it *Item, old, pod *corev1.Pod, info *state.P
 	if head.where != inUnschedulable || !podUpdated(old, pod) {
 		return
 	}
-	if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(head,
-		&e) {
+	if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); head.helpedBy(&e) {
 		q.leaveLocked(head)
 		q.requeueLocked(head, e.Label())
 	}
@@ -169,7 +168,7 @@ func (q *Queue) popMembersLocked(head *Item) {
 		}
 	}
 	podGroup.ready = 0
-	q.inFlight += len(head.popped)
+	q.events.begin(len(head.popped))
 	slices.SortFunc(head.popped, func(a, b *Item) int {
 		switch {
 		case q.cfg.Less(&a.QueuedPod, &b.QueuedPod):
@@ -196,14 +195,14 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 			continue
 		}
 		changed = changed || podUpdated(had, it.Pod.Pod)
-		if !q.gatedLocked(it) {
-			q.memberReadyLocked(it)
+		if !q.gated.gates(it) {
+			it.group.setReady(it)
 		}
 	}
 	missed := q.endFlightLocked(head)
 	head.refusedBy = refusedBy
 	head.interests = head.rules.interests(refusedBy)
-	head.due = time.Now().Add(q.backoffOf(head.countFailure(failed)))
+	head.due = time.Now().Add(q.cfg.backoffOf(head.countFailure(failed)))
 	switch {
 	case podGroup.ready == 0:
 		head.Attempts = 0
@@ -213,7 +212,7 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 	case failed:
 		q.pushLocked(head, inErrors, attemptFailed)
 		q.setTimerLocked()
-	case podGroup.again || changed || head.forced || q.missedMayHelpLocked(head, missed):
+	case podGroup.again || changed || head.forced || podGroup.helpedByMissed(missed):
 		q.requeueLocked(head, attemptFailed)
 	default:
 		head.Since = time.Now()
@@ -226,13 +225,13 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 // A check by a QueueingHint takes up to a microsecond.
 const maxMissedChecks = 50_000
 
-// missedMayHelpLocked reports whether an event during the attempt may help the group. If there are too many checks to
+// helpedByMissed reports whether an event during the attempt may help the group. If there are too many checks to
 // do, it may: another attempt costs less than to block all other users of the queue.
-func (q *Queue) missedMayHelpLocked(head *Item, missed []framework.Event) bool {
+func (m *podGroup) helpedByMissed(missed []framework.Event) bool {
 	checks := 0
 	for i := range missed {
-		if e := &missed[i]; e.Kinds&head.interests != 0 {
-			if checks += len(head.headOf.pods); checks > maxMissedChecks || q.helpsLocked(head, e) {
+		if e := &missed[i]; e.Kinds&m.head.interests != 0 {
+			if checks += len(m.pods); checks > maxMissedChecks || m.helpedBy(e) {
 				return true
 			}
 		}
@@ -244,11 +243,11 @@ func (q *Queue) missedMayHelpLocked(head *Item, missed []framework.Event) bool {
 // backoff.
 func (q *Queue) requeueMemberLocked(it *Item) {
 	podGroup := it.group
-	if q.gatedLocked(it) {
+	if q.gated.gates(it) {
 		return
 	}
-	q.memberReadyLocked(it)
-	due := time.Now().Add(q.backoffOf(it.countFailure(true)))
+	it.group.setReady(it)
+	due := time.Now().Add(q.cfg.backoffOf(it.countFailure(true)))
 	switch podGroup.head.where {
 	case inFlight:
 		podGroup.again = true
@@ -260,23 +259,23 @@ func (q *Queue) requeueMemberLocked(it *Item) {
 	}
 }
 
-// helpsGroupLocked reports whether an event may help any ready member.
-func (q *Queue) helpsGroupLocked(head *Item, e *framework.Event) bool {
-	if e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && head.headOf.pods[e.OldPod.UID] != nil {
+// helpedBy reports whether an event may help any ready member.
+func (m *podGroup) helpedBy(e *framework.Event) bool {
+	if e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && m.pods[e.OldPod.UID] != nil {
 		return false // the event is about resources that a member itself held
 	}
-	for _, it := range head.headOf.pods {
-		if it.where == inGroup && q.helpsPodLocked(it, head, e) {
+	for _, it := range m.pods {
+		if it.where == inGroup && it.helpedAs(m.head, e) {
 			return true
 		}
 	}
 	return false
 }
 
-// gateMembersLocked runs PreEnqueue for the ready members again. It reports whether any is still ready.
-func (q *Queue) gateMembersLocked(m *podGroup) bool {
+// closeGates runs PreEnqueue for the ready members again. It reports whether any is still ready.
+func (m *podGroup) closeGates(gated gatedItems) bool {
 	for _, it := range m.pods {
-		if it.where == inGroup && q.gatedLocked(it) {
+		if it.where == inGroup && gated.gates(it) {
 			it.where = nowhere
 			m.ready--
 		}

@@ -2,7 +2,12 @@
 
 package queue
 
-import stdheap "container/heap"
+import (
+	stdheap "container/heap"
+	"time"
+
+	"keelson/scheduler/framework"
+)
 
 // heap is a binary heap. Item.pos is the item's position in it.
 type heap struct {
@@ -50,4 +55,70 @@ func (h *heap) pop() *Item {
 		return nil
 	}
 	return stdheap.Pop(h).(*Item)
+}
+
+// pods counts the pods in the heap. A group's head counts as its ready members.
+func (h *heap) pods() int {
+	n := len(h.items)
+	for _, it := range h.items {
+		if it.headOf != nil {
+			n += it.headOf.ready - 1
+		}
+	}
+	return n
+}
+
+// heaps are where items wait. Queue.mu guards them.
+type heaps struct {
+	active        heap // ordered by Config.Less
+	backoff       heap // ordered by the end of the backoff
+	errorBackoff  heap // as backoff, for pods whose attempt ended in an error
+	unschedulable heap // the pods that wait for an event; the longest waiting first
+}
+
+func newHeaps(less func(a, b *framework.QueuedPod) bool) heaps {
+	dueFirst := func(a, b *Item) bool { return a.due.Before(b.due) }
+	return heaps{
+		active:        heap{less: func(a, b *Item) bool { return less(&a.QueuedPod, &b.QueuedPod) }},
+		backoff:       heap{less: dueFirst},
+		errorBackoff:  heap{less: dueFirst},
+		unschedulable: heap{less: func(a, b *Item) bool { return a.Since.Before(b.Since) }},
+	}
+}
+
+// at is the heap of the items that are at w; nil: they are in none.
+func (h *heaps) at(w where) *heap {
+	switch w {
+	case inActive:
+		return &h.active
+	case inBackoff:
+		return &h.backoff
+	case inErrors:
+		return &h.errorBackoff
+	case inUnschedulable:
+		return &h.unschedulable
+	default:
+		return nil
+	}
+}
+
+// next is when the next item is to be moved: its backoff ends, or it has been unschedulable for flush. It is zero if
+// there is none.
+func (h *heaps) next(flush time.Duration) time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	if it := h.backoff.first(); it != nil {
+		sooner(it.due)
+	}
+	if it := h.errorBackoff.first(); it != nil {
+		sooner(it.due)
+	}
+	if it := h.unschedulable.first(); it != nil {
+		sooner(it.Since.Add(flush))
+	}
+	return next
 }

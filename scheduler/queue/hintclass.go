@@ -20,10 +20,23 @@ type hintClass struct {
 	single bool // a hint depends on more than the pod's class, so the item has a hint class of its own
 }
 
-// joinClassLocked adds an item that becomes unschedulable to its hint class, which it creates if needed.
-func (q *Queue) joinClassLocked(it *Item) {
+// hintClasses partition the unschedulable items: the same events help the items of one class. Queue.mu guards them.
+type hintClasses struct {
+	byKey map[string]*hintClass
+	key   []byte // a buffer for the key of a class
+	// kinds includes the interests of all items, and perhaps of items that were there before. So an event of another
+	// kind helps none of them.
+	kinds framework.EventKinds
+}
+
+// join adds an item that becomes unschedulable to its class, which it creates if needed.
+func (c *hintClasses) join(it *Item) {
+	if len(c.byKey) == 0 {
+		c.kinds = 0
+	}
+	c.kinds |= it.interests
 	single := it.headOf != nil || !it.rules.hintsByClass(it.refusedBy)
-	b := q.key[:0]
+	b := c.key[:0]
 	if single {
 		b = append(b, it.Pod.Pod.UID...)
 		if it.headOf != nil {
@@ -40,18 +53,19 @@ func (q *Queue) joinClassLocked(it *Item) {
 		}
 		b = it.Pod.AppendClass(append(b, 0))
 	}
-	q.key = b
-	a := q.hintClasses[string(b)]
+	c.key = b
+	a := c.byKey[string(b)]
 	if a == nil {
 		a = &hintClass{key: string(b), single: single}
-		q.hintClasses[a.key] = a
+		c.byKey[a.key] = a
 	}
 	it.hintClass = a
 	it.classPos = len(a.items)
 	a.items = append(a.items, it)
 }
 
-func (q *Queue) leaveClassLocked(it *Item) {
+// leave removes an item from its class, if it has one.
+func (c *hintClasses) leave(it *Item) {
 	hintClass := it.hintClass
 	if hintClass == nil {
 		return
@@ -63,7 +77,7 @@ func (q *Queue) leaveClassLocked(it *Item) {
 	hintClass.items = hintClass.items[:last]
 	it.hintClass = nil
 	if last == 0 {
-		delete(q.hintClasses, hintClass.key)
+		delete(c.byKey, hintClass.key)
 	}
 }
 
@@ -79,37 +93,37 @@ func (r *Rules) hintsByClass(plugins []string) bool {
 	return true
 }
 
-// helpedByLocked returns the unschedulable items that an event may help, longest waiting first.
-func (q *Queue) helpedByLocked(event *framework.Event) []*Item {
-	if q.waitedKinds&event.Kinds == 0 {
+// helpedBy returns the unschedulable items that an event may help, longest waiting first. items are those of the queue.
+func (c *hintClasses) helpedBy(event *framework.Event, items map[types.UID]*Item) []*Item {
+	if c.kinds&event.Kinds == 0 {
 		return nil
 	}
 	var helped, nominated []*Item
 	if event.NodeView != nil { // a pod that is nominated to the node has more room there than the others of its class
 		for _, p := range event.NodeView.Nominated {
-			if it := q.items[p.Pod.UID]; it != nil && it.hintClass != nil && !it.hintClass.single &&
+			if it := items[p.Pod.UID]; it != nil && it.hintClass != nil && !it.hintClass.single &&
 				!slices.Contains(nominated, it) {
 				nominated = append(nominated, it)
 			}
 		}
 	}
 	for _, it := range nominated {
-		if it.interests&event.Kinds != 0 && q.helpsLocked(it, event) {
+		if it.interests&event.Kinds != 0 && it.helpedBy(event) {
 			helped = append(helped, it)
 		}
 	}
-	for _, a := range q.hintClasses {
+	for _, a := range c.byKey {
 		if a.items[0].interests&event.Kinds == 0 {
 			continue
 		}
 		i := slices.IndexFunc(a.items, func(it *Item) bool {
-			return !q.ownDeletionLocked(it, event) && !slices.Contains(nominated, it)
+			return !it.isDeletedBy(event) && !slices.Contains(nominated, it)
 		})
-		if i < 0 || !q.helpsLocked(a.items[i], event) {
+		if i < 0 || !a.items[i].helpedBy(event) {
 			continue
 		}
 		for _, it := range a.items {
-			if !q.ownDeletionLocked(it, event) && !slices.Contains(nominated, it) {
+			if !it.isDeletedBy(event) && !slices.Contains(nominated, it) {
 				helped = append(helped, it)
 			}
 		}
@@ -118,9 +132,9 @@ func (q *Queue) helpedByLocked(event *framework.Event) []*Item {
 	return helped
 }
 
-// ownDeletionLocked reports whether an event is the deletion of the item's own pod. The resources that this frees do
-// not help the pod.
-func (q *Queue) ownDeletionLocked(it *Item, e *framework.Event) bool {
+// isDeletedBy reports whether an event is the deletion of the item's own pod. The resources that this frees do not
+// help the pod.
+func (it *Item) isDeletedBy(e *framework.Event) bool {
 	return e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && it.headOf == nil &&
 		e.OldPod.UID == it.Pod.Pod.UID
 }

@@ -33,24 +33,6 @@ func (q *Queue) unlock() {
 	}
 }
 
-// gatedLocked runs PreEnqueue and reports whether a plugin gates the pod. It adds the pod to q.gated if that plugin
-// registered events.
-func (q *Queue) gatedLocked(it *Item) bool {
-	it.gatedBy = ""
-	delete(q.gated, it)
-	for _, g := range it.rules.Gates {
-		if g.PreEnqueue(it.Pod) == nil {
-			continue
-		}
-		it.gatedBy = g.Name
-		if _, ok := it.rules.Hints[it.gatedBy]; ok {
-			q.gated[it] = struct{}{}
-		}
-		return true
-	}
-	return false
-}
-
 // recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Only events of the kind Objects
 // can do so: Set handles updates of the pod itself.
 func (q *Queue) recheckGatesLocked(event *framework.Event) {
@@ -62,9 +44,9 @@ func (q *Queue) recheckGatesLocked(event *framework.Event) {
 			return h.Match(event) && (it.group == nil || h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, event))
 		}
 		switch {
-		case !slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) || q.gatedLocked(it):
+		case !slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) || q.gated.gates(it):
 		case it.group != nil:
-			q.memberReadyLocked(it)
+			it.group.setReady(it)
 			q.requeueGroupLocked(it.group, event.Label())
 		default:
 			q.activateLocked(it, event.Label())
@@ -82,7 +64,7 @@ func (q *Queue) activateLocked(it *Item, why string) {
 // requeueLocked moves an unschedulable item to active, or to backoff while its backoff lasts. PreEnqueue may gate it
 // instead.
 func (q *Queue) requeueLocked(it *Item, why string) {
-	if it.headOf != nil && !q.gateMembersLocked(it.headOf) || it.headOf == nil && q.gatedLocked(it) {
+	if it.headOf != nil && !it.headOf.closeGates(q.gated) || it.headOf == nil && q.gated.gates(it) {
 		it.where = nowhere
 		return
 	}
@@ -101,14 +83,10 @@ const attemptFailed = "ScheduleAttemptFailure"
 func (q *Queue) pushLocked(it *Item, w where, why string) {
 	it.where = w
 	if w == inUnschedulable {
-		if len(q.unschedulable.items) == 0 {
-			q.waitedKinds = 0
-		}
-		q.waitedKinds |= it.interests
-		q.joinClassLocked(it)
+		q.hintClasses.join(it)
 	}
 	q.reportLocked(it, why, places[w], time.Now())
-	q.heapOf(w).push(it)
+	q.heaps.at(w).push(it)
 }
 
 func (q *Queue) reportLocked(it *Item, why string, to Place, at time.Time) {
@@ -121,26 +99,11 @@ func (q *Queue) reportLocked(it *Item, why string, to Place, at time.Time) {
 
 // leaveLocked removes an item from its heap and its hint class.
 func (q *Queue) leaveLocked(it *Item) {
-	if h := q.heapOf(it.where); h != nil {
+	if h := q.heaps.at(it.where); h != nil {
 		h.remove(it)
 	}
-	q.leaveClassLocked(it)
+	q.hintClasses.leave(it)
 	it.where = nowhere
-}
-
-func (q *Queue) heapOf(w where) *heap {
-	switch w {
-	case inActive:
-		return &q.active
-	case inBackoff:
-		return &q.backoff
-	case inErrors:
-		return &q.errorBackoff
-	case inUnschedulable:
-		return &q.unschedulable
-	default:
-		return nil
-	}
 }
 
 // countFailure counts a failed attempt and returns how many there were of its kind. Errors have a count of their own,
@@ -156,14 +119,14 @@ func (it *Item) countFailure(byError bool) int {
 }
 
 // backoffOf is the backoff after n failed attempts.
-func (q *Queue) backoffOf(n int) time.Duration {
-	d := q.cfg.InitialBackoff
+func (c *Config) backoffOf(n int) time.Duration {
+	d := c.InitialBackoff
 	for range n - 1 {
-		if d *= 2; d >= q.cfg.MaxBackoff {
-			return q.cfg.MaxBackoff
+		if d *= 2; d >= c.MaxBackoff {
+			return c.MaxBackoff
 		}
 	}
-	return min(d, q.cfg.MaxBackoff)
+	return min(d, c.MaxBackoff)
 }
 
 // signalLocked wakes the goroutines that wait in Pop.
@@ -176,15 +139,16 @@ func (q *Queue) signalLocked() {
 // Config.Flush.
 func (q *Queue) flushLocked() {
 	now := time.Now()
-	for _, h := range []*heap{&q.backoff, &q.errorBackoff} {
+	for _, h := range []*heap{&q.heaps.backoff, &q.heaps.errorBackoff} {
 		for it := h.first(); it != nil && !it.due.After(now); it = h.first() {
 			h.pop()
 			q.activateLocked(it, "BackoffComplete")
 		}
 	}
-	for it := q.unschedulable.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = q.unschedulable.first() {
-		q.unschedulable.pop()
-		q.leaveClassLocked(it)
+	h := &q.heaps.unschedulable
+	for it := h.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = h.first() {
+		h.pop()
+		q.hintClasses.leave(it)
 		it.Flushed = true
 		q.requeueLocked(it, "UnschedulableTimeout")
 	}
@@ -193,21 +157,7 @@ func (q *Queue) flushLocked() {
 // setTimerLocked sets the timer to the next time at which flushLocked has an item to move. It sets none if there is no
 // such time.
 func (q *Queue) setTimerLocked() {
-	var next time.Time
-	sooner := func(t time.Time) {
-		if next.IsZero() || t.Before(next) {
-			next = t
-		}
-	}
-	if it := q.backoff.first(); it != nil {
-		sooner(it.due)
-	}
-	if it := q.errorBackoff.first(); it != nil {
-		sooner(it.due)
-	}
-	if it := q.unschedulable.first(); it != nil {
-		sooner(it.Since.Add(q.cfg.Flush))
-	}
+	next := q.heaps.next(q.cfg.Flush)
 	if q.timer != nil {
 		q.timer.Stop()
 		q.timer = nil
@@ -245,8 +195,8 @@ func (q *Queue) Len() (active, backoff, unschedulable, gated int) {
 			gated++
 		}
 	}
-	return q.countLocked(&q.active), q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff),
-		q.countLocked(&q.unschedulable), gated
+	return q.heaps.active.pods(), q.heaps.backoff.pods() + q.heaps.errorBackoff.pods(),
+		q.heaps.unschedulable.pods(), gated
 }
 
 // Has reports whether the queue holds a pod, in flight included.

@@ -113,36 +113,18 @@ const (
 type Queue struct {
 	cfg Config
 
-	mu            sync.Mutex
-	items         map[types.UID]*Item
-	groups        map[state.GroupKey]*podGroup
-	active        heap // ordered by Config.Less
-	backoff       heap // ordered by the end of the backoff
-	errorBackoff  heap // as backoff, for pods whose attempt ended in an error
-	unschedulable heap // the pods that wait for an event; the longest waiting first
-	// waitedKinds includes the interests of all items in unschedulable, and perhaps of items that were there before. So
-	// an event of another kind helps none of them.
-	waitedKinds framework.EventKinds
-	// hintClasses partition the items in unschedulable: the same events help the items of one class. key is a buffer
-	// for the key of a class.
-	hintClasses map[string]*hintClass
-	key         []byte
-	inFlight    int
-	// gated are the gated pods whose PreEnqueue plugin registered events.
-	gated map[*Item]struct{}
-	// events holds the events since the oldest pod in flight was popped. The first has number base.
-	events []framework.Event
-	base   int64
-	// seq is the number of all events so far. lastOfKind is the value of seq at the last event of each kind.
-	seq        int64
-	lastOfKind [kindsKnown]int64
-	wake       chan struct{} // closed and replaced when something became ready
-	timer      *time.Timer
-	closed     bool
-	unreported []entered // reported to Entered once the lock is released
+	mu          sync.Mutex
+	items       map[types.UID]*Item
+	groups      map[state.GroupKey]*podGroup
+	heaps       heaps
+	hintClasses hintClasses
+	gated       gatedItems
+	events      eventLog
+	wake        chan struct{} // closed and replaced when something became ready
+	timer       *time.Timer
+	closed      bool
+	unreported  []entered // reported to Entered once the lock is released
 }
-
-const kindsKnown = 32 // as many as framework.Kinds has bits
 
 type entered struct {
 	pod *state.PodInfo
@@ -166,22 +148,15 @@ func New(cfg Config) *Queue {
 		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg:           cfg,
-		items:         map[types.UID]*Item{},
-		gated:         map[*Item]struct{}{},
-		hintClasses:   map[string]*hintClass{},
-		groups:        map[state.GroupKey]*podGroup{},
-		wake:          make(chan struct{}),
-		active:        heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
-		backoff:       heap{less: dueFirst},
-		errorBackoff:  heap{less: dueFirst},
-		unschedulable: heap{less: waitsLonger},
+		cfg:         cfg,
+		items:       map[types.UID]*Item{},
+		gated:       gatedItems{},
+		hintClasses: hintClasses{byKey: map[string]*hintClass{}},
+		groups:      map[state.GroupKey]*podGroup{},
+		wake:        make(chan struct{}),
+		heaps:       newHeaps(cfg.Less),
 	}
 }
-
-func dueFirst(a, b *Item) bool { return a.due.Before(b.due) }
-
-func waitsLonger(a, b *Item) bool { return a.Since.Before(b.Since) }
 
 // Set adds or updates a pod.
 func (q *Queue) Set(pod *corev1.Pod) {
@@ -190,11 +165,11 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	defer q.unlock()
 	it, ok := q.items[pod.UID]
 	if !ok {
-		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, queue: q, rules: q.rulesOf(pod)}
+		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, queue: q, rules: q.cfg.rulesOf(pod)}
 		q.items[pod.UID] = it
 		if m := q.groupLocked(pod); m != nil {
 			q.addMemberLocked(m, it)
-		} else if q.gatedLocked(it) {
+		} else if q.gated.gates(it) {
 			q.unreported = append(q.unreported, entered{info, "PodAdd", Gated, it.First})
 		} else {
 			q.activateLocked(it, "PodAdd")
@@ -206,14 +181,14 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	case inFlight, inBinding:
 		// The attempt goes on with the previous pod.
 		if it.update = info; podUpdated(old, pod) {
-			q.recordEventLocked(framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod})
+			q.events.add(framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod})
 		}
 	case nowhere: // gated
 		it.Pod = info
 		switch {
-		case q.gatedLocked(it):
+		case q.gated.gates(it):
 		case it.group != nil:
-			q.memberReadyLocked(it)
+			it.group.setReady(it)
 			q.requeueGroupLocked(it.group, "PodGatesOpened")
 		default:
 			q.activateLocked(it, "PodGatesOpened")
@@ -225,17 +200,16 @@ func (q *Queue) Set(pod *corev1.Pod) {
 		if !podUpdated(old, pod) {
 			return
 		}
-		if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(it,
-			&e) {
+		if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); it.helpedBy(&e) {
 			q.leaveLocked(it)
 			q.requeueLocked(it, e.Label())
 			return
 		}
-		q.leaveClassLocked(it)
-		q.joinClassLocked(it)
+		q.hintClasses.leave(it)
+		q.hintClasses.join(it)
 	default:
 		it.Pod = info
-		q.heapOf(it.where).fix(it)
+		q.heaps.at(it.where).fix(it)
 	}
 }
 
@@ -265,7 +239,7 @@ func (q *Queue) Delete(uid types.UID) {
 func (q *Queue) Pop(ctx context.Context) *Item {
 	for {
 		q.mu.Lock()
-		it := q.active.pop()
+		it := q.heaps.active.pop()
 		if it == nil {
 			it = q.popBackoffLocked()
 		}
@@ -274,8 +248,7 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 			it.deleted = false
 			it.forced = false
 			it.Attempts++
-			it.firstEvent = q.base + int64(len(q.events))
-			q.inFlight++
+			it.firstEvent = q.events.begin(1)
 			if it.headOf != nil {
 				q.popMembersLocked(it)
 			}
@@ -296,10 +269,10 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 // popBackoffLocked takes a pod out of backoff when active is empty.
 func (q *Queue) popBackoffLocked() *Item {
 	q.flushLocked()
-	if it := q.active.pop(); it != nil {
+	if it := q.heaps.active.pop(); it != nil {
 		return it
 	}
-	it := q.backoff.pop()
+	it := q.heaps.backoff.pop()
 	if it != nil {
 		it.Since = time.Now()
 		q.reportLocked(it, "BackoffCutShort", Active, it.Since)
@@ -314,7 +287,7 @@ func (q *Queue) Assumed(it *Item) {
 	defer q.unlock()
 	q.endFlightLocked(it)
 	it.where = inBinding
-	it.assumedSeq = q.seq
+	it.assumedSeq = q.events.seq
 }
 
 // Done removes a popped pod that is bound or was deleted.
@@ -348,17 +321,17 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	it.refusedBy = refusedBy
 	it.Flushed = false
 	it.interests = it.rules.interests(refusedBy)
-	it.due = time.Now().Add(q.backoffOf(it.countFailure(false)))
+	it.due = time.Now().Add(q.cfg.backoffOf(it.countFailure(false)))
 	if was == inBinding {
 		// Events are not kept during the binding cycle, which may take minutes. So only their kinds are compared,
 		// without the hints.
-		if k := q.kindsSinceLocked(it.assumedSeq) & it.interests; k != 0 || podUpdated(had, it.Pod.Pod) {
+		if k := q.events.kindsSince(it.assumedSeq) & it.interests; k != 0 || podUpdated(had, it.Pod.Pod) {
 			q.requeueLocked(it, attemptFailed)
 			return
 		}
 	}
 	for i := range missed {
-		if q.helpsLocked(it, &missed[i]) {
+		if it.helpedBy(&missed[i]) {
 			q.requeueLocked(it, missed[i].Label())
 			return
 		}
@@ -384,7 +357,7 @@ func (q *Queue) Retry(it *Item) {
 		q.requeueMemberLocked(it)
 		return
 	}
-	it.due = time.Now().Add(q.backoffOf(it.countFailure(true)))
+	it.due = time.Now().Add(q.cfg.backoffOf(it.countFailure(true)))
 	q.pushLocked(it, inErrors, attemptFailed)
 	q.setTimerLocked()
 }
@@ -401,15 +374,8 @@ func (q *Queue) endFlightLocked(it *Item) []framework.Event {
 	if !flew {
 		return nil
 	}
-	if it.firstEvent < q.base {
-		it.firstEvent = q.base
-		it.forced = true
-	}
-	missed := q.events[it.firstEvent-q.base:]
-	if q.inFlight--; q.inFlight == 0 && len(q.events) > 0 {
-		q.base += int64(len(q.events))
-		q.events = nil // missed still refers to it
-	}
+	missed, all := q.events.end(it.firstEvent)
+	it.forced = it.forced || !all
 	return missed
 }
 
@@ -420,48 +386,27 @@ func (q *Queue) OnEvent(event framework.Event) {
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	q.recordEventLocked(event)
-	q.seq++
-	for i := range q.lastOfKind {
-		if event.Kinds&(1<<i) != 0 {
-			q.lastOfKind[i] = q.seq
-		}
-	}
-	for _, it := range q.helpedByLocked(&event) {
+	q.events.add(event)
+	q.events.count(event.Kinds)
+	for _, it := range q.hintClasses.helpedBy(&event, q.items) {
 		q.leaveLocked(it)
 		q.requeueLocked(it, event.Label())
 	}
 	q.recheckGatesLocked(&event)
 }
 
-// maxEvents is the maximum number of events that are kept for pods in flight: with extenders an attempt may take long.
-// A pod that has missed more events than that is tried again.
-const maxEvents = 50_000
-
-func (q *Queue) recordEventLocked(e framework.Event) {
-	if q.inFlight == 0 {
-		return
-	}
-	if len(q.events) >= maxEvents {
-		q.base += int64(len(q.events))
-		clear(q.events)
-		q.events = q.events[:0]
-	}
-	q.events = append(q.events, e)
-}
-
-// helpsLocked reports whether the event may make an item schedulable, according to the QueueingHints of the plugins
-// that refused it.
-func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
+// helpedBy reports whether the event may make an item schedulable, according to the QueueingHints of the plugins that
+// refused it.
+func (it *Item) helpedBy(e *framework.Event) bool {
 	if it.headOf != nil {
-		return q.helpsGroupLocked(it, e)
+		return it.headOf.helpedBy(e)
 	}
-	return q.helpsPodLocked(it, it, e)
+	return it.helpedAs(it, e)
 }
 
-// helpsPodLocked is helpsLocked for one pod. It uses the refusing plugins of by, which is the pod itself or the head of
-// its group.
-func (q *Queue) helpsPodLocked(it, by *Item, event *framework.Event) bool {
+// helpedAs is helpedBy for one pod. It uses the refusing plugins of by, which is the pod itself or the head of its
+// group.
+func (it *Item) helpedAs(by *Item, event *framework.Event) bool {
 	if event.Kinds&framework.UnscheduledPodUpdate != 0 && (event.NewPod == nil || event.NewPod.UID != it.Pod.Pod.UID) {
 		return false
 	}
@@ -482,21 +427,11 @@ func (q *Queue) helpsPodLocked(it, by *Item, event *framework.Event) bool {
 	return len(by.refusedBy) == 0
 }
 
-// kindsSinceLocked returns the kinds of the events after number seq.
-func (q *Queue) kindsSinceLocked(seq int64) (k framework.EventKinds) {
-	for i, last := range q.lastOfKind {
-		if last > seq {
-			k |= 1 << i
-		}
-	}
-	return k
-}
-
-func (q *Queue) rulesOf(pod *corev1.Pod) *Rules {
-	if r, ok := q.cfg.Profiles[pod.Spec.SchedulerName]; ok {
+func (c *Config) rulesOf(pod *corev1.Pod) *Rules {
+	if r, ok := c.Profiles[pod.Spec.SchedulerName]; ok {
 		return &r
 	}
-	return &q.cfg.Rules
+	return &c.Rules
 }
 
 // interests returns the event kinds that may help a pod which these plugins refused.
@@ -519,5 +454,5 @@ func (r *Rules) interests(plugins []string) framework.EventKinds {
 
 // WaitsFor returns the event kinds that may help a pod which these plugins refused.
 func (q *Queue) WaitsFor(pod *corev1.Pod, refusedBy []string) framework.EventKinds {
-	return q.rulesOf(pod).interests(refusedBy)
+	return q.cfg.rulesOf(pod).interests(refusedBy)
 }
