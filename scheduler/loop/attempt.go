@@ -55,7 +55,7 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *
 		return
 	}
 	s.queue.Assumed(it)
-	s.clearNomination(pod.Pod)
+	s.nominations.clear(pod.Pod)
 	s.startBinding(ctx, c, waitingPod)
 }
 
@@ -66,9 +66,7 @@ func (s *Scheduler) startBinding(ctx context.Context, c *bindingCycle, waitingPo
 		return
 	}
 	// Plugins, or volumes, may take minutes: they must not block a writer.
-	waiting, end := s.waitingBindings.add(ctx, c.Pod.Pod.UID)
-	s.bindingCycles.Go(func() {
-		defer end()
+	s.waitingBindings.run(ctx, c.Pod.Pod.UID, func(waiting context.Context) {
 		s.writeExpectedNode(waiting, c)
 		s.waitOnPermit(ctx, waiting, c, waitingPod)
 	})
@@ -226,7 +224,7 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 // is the write that remains to be done, or nil.
 func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err error) func(context.Context) {
 	// The reserved resources are free again.
-	defer s.resourcesFreed(c.Pod.Pod, c.Node)
+	defer s.nominations.resourcesFreed(c.Pod.Pod, c.Node)
 	if errors.Is(err, errPreempted) || errors.Is(context.Cause(ctx), errPreempted) {
 		s.queue.Retry(c.it)
 		c.profile.measureAttempt(unschedulable, c.start)
@@ -253,7 +251,7 @@ func (s *Scheduler) handleError(
 	if ctx.Err() != nil {
 		return nil
 	}
-	if apierrors.IsNotFound(err) && !s.known(pod) {
+	if apierrors.IsNotFound(err) && !s.queue.Has(pod.Pod.UID) {
 		s.queue.Done(it)
 		return nil
 	}
@@ -284,7 +282,7 @@ func (s *Scheduler) handleUnschedulable(
 	}
 	message := attempt.Message()
 	refusedBy := attempt.RefusedBy()
-	s.nominate(pod, attempt.NominatedNode)
+	s.nominations.set(pod, attempt.NominatedNode)
 	s.markDecision(it, attempt, begin)
 	nominated := attempt.NominatedNode
 	s.queue.Unschedulable(it, refusedBy)

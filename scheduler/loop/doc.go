@@ -6,13 +6,13 @@
 // The path of a pod, in Kubernetes' terms:
 //
 //	../source     informers report nodes, pods and what plugins read
-//	watch.go      nodes and pods go into the cache of core.Core, waiting pods and cluster events into the queue
+//	watch.go      handlers put nodes and pods into the cache of core.Core, waiting pods and events into the queue
 //	scheduler.go  the scheduling loop pops a pod
 //	attempt.go    the scheduling cycle: core.Core decides on a snapshot, a pure function; Reserve and Permit follow. A
 //	              pod that fits nowhere goes to PostFilter (preemption), then back to the queue
+//	nominate.go   a pod for which others are evicted waits for a node: nominations makes the queue try it again
 //	attempt.go    the binding cycle, outside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded
-//	set
-//	              of writers does it, or a goroutine of the pod's own where it may take minutes
+//	              set of writers does it, or a goroutine of the pod's own where it may take minutes
 //	report.go     what users see: events, the condition PodScheduled, the nominated node
 //
 // Two kinds of pods take a different path:

@@ -48,7 +48,8 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 	pod := it.Pod
 	profile := s.profile(pod.Pod)
 	for range maxExtenderRounds {
-		if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil || !s.known(pod) {
+		node, _ := s.core.Cache.Where(pod.Pod.UID)
+		if node != "" || pod.Pod.DeletionTimestamp != nil || !s.queue.Has(pod.Pod.UID) {
 			s.queue.Done(it)
 			return
 		}
@@ -74,7 +75,7 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 		for _, why := range results.IgnoredErrors {
 			s.reports.extenderIgnored(pod.Pod, why)
 		}
-		if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || !s.known(pod) {
+		if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || !s.queue.Has(pod.Pod.UID) {
 			s.queue.Done(it)
 			return
 		}
@@ -121,7 +122,7 @@ func (s *Scheduler) preemptWithExtenders(
 	ctx context.Context, a *framework.Attempt, candidates []*framework.Preemption,
 ) ([]*framework.Preemption, error) {
 	candidates, err := s.extenders.ProcessPreemption(ctx, a, candidates)
-	if err == nil && !s.known(a.Pod) {
+	if err == nil && !s.queue.Has(a.Pod.Pod.UID) {
 		err = errDeleted
 	}
 	return candidates, err

@@ -65,7 +65,7 @@ func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
 	for _, it := range head.Members() {
 		pod := it.Pod.Pod
 		node, _ := s.core.Cache.Where(pod.UID)
-		if node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil || !s.known(it.Pod) {
+		if node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil || !s.queue.Has(it.Pod.Pod.UID) {
 			s.queue.Done(it)
 			continue
 		}
@@ -153,7 +153,7 @@ func (a *groupAttempt) permit(ctx context.Context) {
 		if m.Placement == nil {
 			continue
 		}
-		if node, _ := a.s.core.Cache.Where(m.Pod.Pod.UID); node == "" || !a.s.known(m.Pod) {
+		if node, _ := a.s.core.Cache.Where(m.Pod.Pod.UID); node == "" || !a.s.queue.Has(m.Pod.Pod.UID) {
 			a.Drop(ctx, m.Member, nil)
 		}
 	}
@@ -193,7 +193,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 		}
 		a.emitMark(member)
 		scheduler.queue.Assumed(member.it)
-		scheduler.clearNomination(member.Pod.Pod)
+		scheduler.nominations.clear(member.Pod.Pod)
 		var waitingPod *framework.WaitingPod
 		if member.waits != nil {
 			waitingPod = scheduler.waitingPods.Hold(member.Pod, member.Placement.Node, member.waits)
@@ -221,7 +221,7 @@ func (a *groupAttempt) handleFailure(ctx context.Context) {
 	}
 	refused := []string{plugins.GangName}
 	for _, t := range a.members {
-		scheduler.nominate(t.Pod, a.Nominated[t.Pod.Pod.UID])
+		scheduler.nominations.set(t.Pod, a.Nominated[t.Pod.Pod.UID])
 		text := a.ReasonFor(t.Member)
 		t.reported = text
 		if t.decision != nil && text != "" {

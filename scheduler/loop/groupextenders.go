@@ -142,7 +142,7 @@ var errPodsDeleted = framework.NewStatus("extenders", framework.Failed,
 
 func (a *groupAttempt) anyDeleted() bool {
 	return a.s.core.Groups.Get(a.Key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool {
-		return !a.s.known(m.Pod)
+		return !a.s.queue.Has(m.Pod.Pod.UID)
 	})
 }
 

@@ -119,17 +119,17 @@ func (w *groupWrites) next(key state.GroupKey) func(context.Context) {
 	return job
 }
 
-func (s *Scheduler) setGroup(old, g *schedulingv1beta1.PodGroup) {
-	s.core.Groups.SetObject(source.KeyOf(g), g)
+func (h *handlers) setGroup(old, g *schedulingv1beta1.PodGroup) {
+	h.core.Groups.SetObject(source.KeyOf(g), g)
 	e := framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, NewObject: g}
 	if old != nil && old.UID == g.UID {
 		e.OldObject = old
 	}
-	s.queue.OnEvent(e)
+	h.queue.OnEvent(e)
 }
 
-func (s *Scheduler) dropGroup(g *schedulingv1beta1.PodGroup) {
-	s.core.Groups.SetObject(source.KeyOf(g), nil)
-	s.conditions.forget(source.KeyOf(g))
-	s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
+func (h *handlers) dropGroup(g *schedulingv1beta1.PodGroup) {
+	h.core.Groups.SetObject(source.KeyOf(g), nil)
+	h.conditions.forget(source.KeyOf(g))
+	h.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
 }

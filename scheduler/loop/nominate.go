@@ -11,76 +11,84 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/preempt"
 	"keelson/scheduler/state"
 )
 
-// nominate sets the nominated node of a pod; empty: none. It replaces an earlier nomination.
-func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
+// nominations are the nodes that pods wait for, and what makes the queue try a nominated pod again.
+type nominations struct {
+	cache     *state.Cache
+	queue     *lanes
+	evictions *preempt.Evictions
+}
+
+// set sets the nominated node of a pod; empty: none. It replaces an earlier nomination.
+func (n *nominations) set(pod *state.PodInfo, node string) {
 	if node == "" {
-		s.clearNomination(pod.Pod)
+		n.clear(pod.Pod)
 		return
 	}
-	before := s.core.Cache.Nominated(pod.Pod.UID)
-	s.core.Cache.Nominate(pod, node)
-	if !s.known(pod) { // it was deleted during the calls of extenders
-		s.clearNomination(pod.Pod)
+	before := n.cache.Nominated(pod.Pod.UID)
+	n.cache.Nominate(pod, node)
+	if !n.queue.Has(pod.Pod.UID) { // it was deleted during the calls of extenders
+		n.clear(pod.Pod)
 		return
 	}
 	if before != "" && before != node {
-		s.resourcesFreed(pod.Pod, before)
+		n.resourcesFreed(pod.Pod, before)
 	}
 }
 
-// clearNomination removes a pod's nomination. Unless the pod is on that node, other pods can use the resources that
+// clear removes a pod's nomination. Unless the pod is on that node, other pods can use the resources that
 // were kept for it.
-func (s *Scheduler) clearNomination(pod *corev1.Pod) {
-	node := s.core.Cache.Unnominate(pod.UID)
+func (n *nominations) clear(pod *corev1.Pod) {
+	node := n.cache.Unnominate(pod.UID)
 	if node == "" {
 		return
 	}
-	s.evictions.Forget(pod.UID) // the pod no longer waits for them
-	if at, _ := s.core.Cache.Where(pod.UID); at != node {
-		s.resourcesFreed(pod, node)
+	n.evictions.Forget(pod.UID) // the pod no longer waits for them
+	if at, _ := n.cache.Where(pod.UID); at != node {
+		n.resourcesFreed(pod, node)
 	}
 }
 
 // resourcesFreed reports to the queue that a pod no longer uses resources of a node.
-func (s *Scheduler) resourcesFreed(pod *corev1.Pod, node string) {
-	s.evictions.VictimGone(pod.UID)
-	view := s.core.Cache.NodeView(node)
-	s.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: pod, NodeView: view})
+func (n *nominations) resourcesFreed(pod *corev1.Pod, node string) {
+	n.evictions.VictimGone(pod.UID)
+	view := n.cache.NodeView(node)
+	n.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: pod, NodeView: view})
 	if view == nil {
 		return
 	}
 	for _, p := range view.Nominated {
 		if p.Priority > state.Priority(pod) {
-			s.activateIfVictimsGone(p, view)
+			n.activateIfVictimsGone(p, view)
 		}
 	}
 }
 
 // activateIfVictimsGone makes the queue try a nominated pod again when the last of its victims is gone, even if another
 // pod has taken the resources: then the pod needs another node.
-func (s *Scheduler) activateIfVictimsGone(p *state.PodInfo, view *state.NodeView) {
+func (n *nominations) activateIfVictimsGone(p *state.PodInfo, view *state.NodeView) {
 	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
-	if !s.evictions.Pending(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {
-		s.queue.Activate(p.Pod.UID)
+	if !n.evictions.Pending(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {
+		n.queue.Activate(p.Pod.UID)
 	}
 }
 
 // evictionsDone is called when all victims of a pod have been deleted, or their deletion failed.
-func (s *Scheduler) evictionsDone(pod *corev1.Pod, err error) {
+func (n *nominations) evictionsDone(pod *corev1.Pod, err error) {
 	if err != nil {
-		s.queue.Activate(pod.UID)
+		n.queue.Activate(pod.UID)
 		return
 	}
-	view := s.core.Cache.NodeView(s.core.Cache.Nominated(pod.UID))
+	view := n.cache.NodeView(n.cache.Nominated(pod.UID))
 	if view == nil {
 		return
 	}
 	for _, p := range view.Nominated {
 		if p.Pod.UID == pod.UID {
-			s.activateIfVictimsGone(p, view)
+			n.activateIfVictimsGone(p, view)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (s *Scheduler) newPreemption(
 		RecordPreempted:             s.reports.preempted,
 		Log:                         s.log,
 		Evictions:                   s.evictions,
-		EvictionsDone:               s.evictionsDone,
+		EvictionsDone:               func(pod *corev1.Pod, err error) { s.nominations.evictionsDone(pod, err) },
 		Groups:                      groups,
 		NodeOf:                      cache.Where,
 		ObserveVictims:              func(victims int) { s.metrics.preemptionVictims.Observe(float64(victims)) },

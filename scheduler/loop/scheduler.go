@@ -61,6 +61,7 @@ type Scheduler struct {
 	core            *core.Core
 	source          *source.Source
 	evictions       *preempt.Evictions
+	nominations     *nominations
 	conditions      groupWrites // of pod groups
 	queue           *lanes
 	extenders       *extender.Set
@@ -70,8 +71,7 @@ type Scheduler struct {
 	writers         *writers
 	reports         *reporter
 	deviceSearcher  *dynamicresources.Searcher
-	bindingCycles   sync.WaitGroup         // those on goroutines of their own
-	waitingBindings waitingBindings        // the same, by pod
+	waitingBindings waitingBindings        // the binding cycles on goroutines of their own
 	waitingPods     *framework.WaitingPods // those that wait for Permit
 	log             *slog.Logger
 }
@@ -118,6 +118,7 @@ func New(cfg Config) (*Scheduler, error) {
 		wants = s.extenders.Interested
 	}
 	s.queue = newLanes(s.queueConfig(), wants)
+	s.nominations = &nominations{cache: s.core.Cache, queue: s.queue, evictions: s.evictions}
 	return s, nil
 }
 
@@ -134,14 +135,24 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer s.queue.Close()
 	defer s.extenders.Close()
 	defer s.metrics.add(s)()
-	wait, err := s.source.Start(ctx, s.core, s.changes())
+	h := &handlers{
+		core:        s.core,
+		queue:       s.queue,
+		nominations: s.nominations,
+		bindings:    &s.waitingBindings,
+		profiles:    s.profiles,
+		conditions:  &s.conditions,
+		reports:     s.reports,
+		log:         s.log,
+	}
+	wait, err := s.source.Start(ctx, s.core, h.changes())
 	if err != nil {
 		return err
 	}
 	defer wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer s.bindingCycles.Wait()
+	defer s.waitingBindings.cycles.Wait()
 	wg.Go(func() { s.writers.run(ctx) })
 	wg.Go(func() { s.source.Report(ctx) })
 	defer cancel() // before waiting for the writers and informers

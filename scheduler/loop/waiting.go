@@ -19,6 +19,8 @@ var errPreempted = errors.New("preempted")
 // waitingBindings are the pods whose binding cycle waits on a goroutine of its own, for Permit or for a slow PreBind
 // (volumes, devices). The zero value is empty.
 type waitingBindings struct {
+	cycles sync.WaitGroup
+
 	mu   sync.Mutex
 	pods map[types.UID]*waitingBinding
 }
@@ -29,8 +31,8 @@ type waitingBinding struct {
 	preempted, binding bool
 }
 
-// add returns a context that cancel cancels, and a function to call when the binding cycle has ended.
-func (w *waitingBindings) add(ctx context.Context, pod types.UID) (context.Context, func()) {
+// run starts the binding cycle of a pod, with a context that cancel and preempt end.
+func (w *waitingBindings) run(ctx context.Context, pod types.UID, cycle func(context.Context)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,12 +40,13 @@ func (w *waitingBindings) add(ctx context.Context, pod types.UID) (context.Conte
 		w.pods = map[types.UID]*waitingBinding{}
 	}
 	w.pods[pod] = &waitingBinding{cancel: cancel}
-	return ctx, func() {
+	w.cycles.Go(func() {
+		cycle(ctx)
 		cancel(nil)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.pods, pod)
-	}
+	})
 }
 
 // preempt ends the binding cycle of a pod, unless it binds the pod already; false: the pod must be deleted.

@@ -4,6 +4,7 @@ package loop
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -14,42 +15,55 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	podkind "keelson/api/core/pod"
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/source"
 	"keelson/scheduler/state"
 )
 
-// changes are the handlers of what happens in the cluster: they write it into the cache, and notify the queue.
-func (s *Scheduler) changes() source.Changes {
-	return source.Changes{
-		Namespaces: source.Handlers[corev1.Namespace]{Set: s.setNamespace, Gone: s.dropNamespace},
-		Nodes:      source.Handlers[corev1.Node]{Set: s.setNode, Gone: s.dropNode},
-		Pods:       source.Handlers[corev1.Pod]{Set: s.setPod, Gone: s.dropPod},
-		Groups:     source.Handlers[schedulingv1beta1.PodGroup]{Set: s.setGroup, Gone: s.dropGroup},
-		Object:     s.queue.OnEvent,
+// handlers are what is called when something happens in the cluster: they write it into the cache of core, and notify
+// the queue.
+type handlers struct {
+	core        *core.Core
+	queue       *lanes
+	nominations *nominations
+	bindings    *waitingBindings
+	profiles    map[string]*profile
+	conditions  *groupWrites
+	reports     *reporter
+	log         *slog.Logger
+}
 
-		InvalidPolicy: s.policyInvalid,
+func (h *handlers) changes() source.Changes {
+	return source.Changes{
+		Namespaces: source.Handlers[corev1.Namespace]{Set: h.setNamespace, Gone: h.dropNamespace},
+		Nodes:      source.Handlers[corev1.Node]{Set: h.setNode, Gone: h.dropNode},
+		Pods:       source.Handlers[corev1.Pod]{Set: h.setPod, Gone: h.dropPod},
+		Groups:     source.Handlers[schedulingv1beta1.PodGroup]{Set: h.setGroup, Gone: h.dropGroup},
+		Object:     h.queue.OnEvent,
+
+		InvalidPolicy: h.policyInvalid,
 	}
 }
 
-func (s *Scheduler) setNamespace(_, ns *corev1.Namespace) {
-	s.core.Cache.SetNamespace(ns.Name, ns.Labels)
-	s.queue.OnEvent(framework.Event{Kinds: framework.NamespaceLabels})
+func (h *handlers) setNamespace(_, ns *corev1.Namespace) {
+	h.core.Cache.SetNamespace(ns.Name, ns.Labels)
+	h.queue.OnEvent(framework.Event{Kinds: framework.NamespaceLabels})
 }
 
-func (s *Scheduler) dropNamespace(ns *corev1.Namespace) { s.core.Cache.RemoveNamespace(ns.Name) }
+func (h *handlers) dropNamespace(ns *corev1.Namespace) { h.core.Cache.RemoveNamespace(ns.Name) }
 
-func (s *Scheduler) setNode(old, node *corev1.Node) {
-	s.core.Cache.SetNode(node)
+func (h *handlers) setNode(old, node *corev1.Node) {
+	h.core.Cache.SetNode(node)
 	e := framework.Event{Kinds: framework.NodeAdd, NewNode: node}
 	if old != nil {
 		e.OldNode = old
 		e.Kinds = nodeChange(old, node)
 	}
-	s.queue.OnEvent(e)
+	h.queue.OnEvent(e)
 }
 
-func (s *Scheduler) dropNode(node *corev1.Node) { s.core.Cache.RemoveNode(node.Name) }
+func (h *handlers) dropNode(node *corev1.Node) { h.core.Cache.RemoveNode(node.Name) }
 
 // nodeChange returns the event kinds of an update of a node.
 func nodeChange(old, node *corev1.Node) framework.EventKinds {
@@ -91,46 +105,46 @@ func otherNodeChange(old, node *corev1.Node) bool {
 	return !reflect.DeepEqual(&nodeStatus, &b)
 }
 
-func (s *Scheduler) setPod(old, pod *corev1.Pod) {
+func (h *handlers) setPod(old, pod *corev1.Pod) {
 	switch {
 	case podkind.Terminal(pod):
-		s.dropPod(pod)
+		h.dropPod(pod)
 	case pod.Spec.NodeName != "":
-		s.setBoundPod(old, pod)
-	case s.profile(pod) != nil && pod.DeletionTimestamp == nil:
-		s.core.Groups.AddPod(pod)
-		if _, assumed := s.core.Cache.Where(pod.UID); assumed {
-			if s.queue.Has(pod.UID) { // its binding cycle is running, and may fail
-				s.queue.Set(pod)
+		h.setBoundPod(old, pod)
+	case h.profiles[pod.Spec.SchedulerName] != nil && pod.DeletionTimestamp == nil:
+		h.core.Groups.AddPod(pod)
+		if _, assumed := h.core.Cache.Where(pod.UID); assumed {
+			if h.queue.Has(pod.UID) { // its binding cycle is running, and may fail
+				h.queue.Set(pod)
 			}
 			return
 		}
-		if n := pod.Status.NominatedNodeName; n != "" && s.core.Cache.Nominated(pod.UID) == "" {
-			s.core.Cache.Nominate(state.NewPodInfo(pod), n)
+		if n := pod.Status.NominatedNodeName; n != "" && h.core.Cache.Nominated(pod.UID) == "" {
+			h.core.Cache.Nominate(state.NewPodInfo(pod), n)
 		}
-		s.queue.Set(pod)
+		h.queue.Set(pod)
 	default:
-		s.waitingBindings.cancel(pod.UID)
-		s.queue.Delete(pod.UID)
-		s.clearNomination(pod)
-		s.core.Groups.RemovePod(pod)
+		h.bindings.cancel(pod.UID)
+		h.queue.Delete(pod.UID)
+		h.nominations.clear(pod)
+		h.core.Groups.RemovePod(pod)
 	}
 }
 
-func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
-	s.core.Cache.SetPod(pod)
-	s.core.Groups.AddPod(pod)
+func (h *handlers) setBoundPod(old, pod *corev1.Pod) {
+	h.core.Cache.SetPod(pod)
+	h.core.Groups.AddPod(pod)
 	if old == nil || old.Spec.NodeName == "" {
-		s.queue.Delete(pod.UID)
-		s.clearNomination(pod)
-		s.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodAdd, NewPod: pod})
+		h.queue.Delete(pod.UID)
+		h.nominations.clear(pod)
+		h.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodAdd, NewPod: pod})
 		return
 	}
 	e := framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod}
 	if e.Kinds&framework.AssignedPodScaleDown != 0 {
-		e.NodeView = s.core.Cache.NodeView(pod.Spec.NodeName)
+		e.NodeView = h.core.Cache.NodeView(pod.Spec.NodeName)
 	}
-	s.queue.OnEvent(e)
+	h.queue.OnEvent(e)
 }
 
 // podChange returns the event kinds of an update of a bound pod.
@@ -146,25 +160,22 @@ func podChange(old, pod *corev1.Pod) framework.EventKinds {
 	return k
 }
 
-func (s *Scheduler) dropPod(pod *corev1.Pod) {
-	s.waitingBindings.cancel(pod.UID)
-	s.queue.Delete(pod.UID)
-	s.clearNomination(pod)
-	node, _ := s.core.Cache.Where(pod.UID)
-	s.core.Cache.RemovePod(pod.UID)
-	s.core.Groups.RemovePod(pod)
+func (h *handlers) dropPod(pod *corev1.Pod) {
+	h.bindings.cancel(pod.UID)
+	h.queue.Delete(pod.UID)
+	h.nominations.clear(pod)
+	node, _ := h.core.Cache.Where(pod.UID)
+	h.core.Cache.RemovePod(pod.UID)
+	h.core.Groups.RemovePod(pod)
 	if node = cmp.Or(node, pod.Spec.NodeName); node != "" {
-		s.resourcesFreed(pod, node)
+		h.nominations.resourcesFreed(pod, node)
 	}
 }
 
-func (s *Scheduler) policyInvalid(obj *unstructured.Unstructured, message string) {
-	s.log.Warn("scheduling policy cannot be compiled", "policy", obj.GetName(), "error", message)
-	for _, recorder := range s.reports.recorders {
+func (h *handlers) policyInvalid(obj *unstructured.Unstructured, message string) {
+	h.log.Warn("scheduling policy cannot be compiled", "policy", obj.GetName(), "error", message)
+	for _, recorder := range h.reports.recorders {
 		recorder.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s", truncateNote(message))
 		return
 	}
 }
-
-// known reports whether a pod may still exist.
-func (s *Scheduler) known(pod *state.PodInfo) bool { return s.queue.Has(pod.Pod.UID) }
