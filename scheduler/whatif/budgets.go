@@ -23,27 +23,30 @@ type drainedPDB struct {
 	evicted  map[string]int32 // by node
 }
 
-// readPDBs prepares the budgets for countEviction.
-func (t *simulation) readPDBs() {
-	for _, b := range t.source.Budgets() {
+// drainedPDBs are the PodDisruptionBudgets by name.
+type drainedPDBs []*drainedPDB
+
+func newDrainedPDBs(budgets []*policyv1.PodDisruptionBudget) (all drainedPDBs) {
+	for _, b := range budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil {
 			continue // it covers no pods
 		}
-		t.pdbs = append(t.pdbs, &drainedPDB{b, selector, map[string]int32{}})
+		all = append(all, &drainedPDB{b, selector, map[string]int32{}})
 	}
-	slices.SortFunc(t.pdbs, func(a, b *drainedPDB) int {
+	slices.SortFunc(all, func(a, b *drainedPDB) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	return all
 }
 
 // countEviction counts the eviction of a pod in its budgets. Eviction does not ask the budgets of pods that wait or
 // have ended.
-func (t *simulation) countEviction(pod *corev1.Pod) {
+func (all drainedPDBs) countEviction(pod *corev1.Pod) {
 	if !podkind.Active(pod) || pod.Status.Phase == corev1.PodPending {
 		return
 	}
-	for _, b := range t.pdbs {
+	for _, b := range all {
 		if b.Namespace == pod.Namespace && b.selector.Matches(labels.Set(pod.Labels)) && !b.mayEvictUnhealthy(pod) {
 			b.evicted[pod.Spec.NodeName]++
 		}
@@ -61,21 +64,21 @@ func (b *drainedPDB) mayEvictUnhealthy(pod *corev1.Pod) bool {
 		b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
 }
 
-// notePDBs notes the budgets that would hold up the drain.
-func (t *simulation) notePDBs(drained []string) {
-	for _, drainedPDB := range t.pdbs {
-		var all int32
+// notes name the budgets that would hold up the drain of these nodes.
+func (all drainedPDBs) notes(nodes []string) (notes []string) {
+	for _, b := range all {
+		var evicted int32
 		var on []string
-		for _, node := range slices.Compact(slices.Sorted(slices.Values(drained))) {
-			if n := drainedPDB.evicted[node]; n > 0 {
-				all += n
+		for _, node := range slices.Compact(slices.Sorted(slices.Values(nodes))) {
+			if n := b.evicted[node]; n > 0 {
+				evicted += n
 				on = append(on, fmt.Sprintf("%d on %s", n, node))
 			}
 		}
-		if allowed := max(drainedPDB.Status.DisruptionsAllowed, 0); all > allowed {
-			t.note(fmt.Sprintf("PodDisruptionBudget %s/%s would hold up the drain: disruptions allowed now: %d, its "+
-				"pods: %s",
-				drainedPDB.Namespace, drainedPDB.Name, allowed, strings.Join(on, ", ")))
+		if allowed := max(b.Status.DisruptionsAllowed, 0); evicted > allowed {
+			notes = append(notes, fmt.Sprintf("PodDisruptionBudget %s/%s would hold up the drain: "+
+				"disruptions allowed now: %d, its pods: %s", b.Namespace, b.Name, allowed, strings.Join(on, ", ")))
 		}
 	}
+	return notes
 }

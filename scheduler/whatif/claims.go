@@ -51,7 +51,8 @@ func (t *simulation) addClaim(claim *corev1.PersistentVolumeClaim) error {
 	if _, exists, _ := informer.GetStore().GetByKey(claim.Namespace + "/" + claim.Name); exists {
 		return nil
 	}
-	if why := cmp.Or(t.applyLimitRanges(claim), t.useQuota(claim, "persistentvolumeclaims")); why != "" {
+	limits := t.limits[claim.Namespace]
+	if why := cmp.Or(limits.applyRanges(claim), limits.useQuota(claim, "persistentvolumeclaims")); why != "" {
 		t.note(fmt.Sprintf("claim %s/%s %s", claim.Namespace, claim.Name, why))
 		return nil
 	}

@@ -59,11 +59,9 @@ func (t *simulation) noteForbidden(resource string, err error) error {
 // notCreated returns the reason of an object that admission would refuse.
 func notCreated(err error) string { return "is not created: " + err.Error() }
 
-// applyLimitRanges sets the defaults of the namespace's limit ranges in a pod. It returns why they refuse the pod or
-// claim; empty: they do not.
-func (t *simulation) applyLimitRanges(obj metav1.Object) string {
-	l := t.limits[obj.GetNamespace()]
-	o := obj.(runtime.Object) // pods and claims are
+// applyRanges sets the defaults of the limit ranges in a pod. It returns why they refuse the pod or claim; empty: they
+// do not. A namespace without limits is nil.
+func (l *namespaceLimits) applyRanges(o runtime.Object) string {
 	if l == nil {
 		return ""
 	}
@@ -82,11 +80,8 @@ func (t *simulation) applyLimitRanges(obj metav1.Object) string {
 	return ""
 }
 
-// useQuota counts a new object in the quotas of its namespace. It returns which quota is exceeded, and then counts
-// nothing; empty: none.
-func (t *simulation) useQuota(obj metav1.Object, resource string) string {
-	l := t.limits[obj.GetNamespace()]
-	o := obj.(runtime.Object) // pods and claims are
+// useQuota counts a new object in the quotas. It returns which quota is exceeded, and then counts nothing; empty: none.
+func (l *namespaceLimits) useQuota(o runtime.Object, resource string) string {
 	if l == nil {
 		return ""
 	}

@@ -164,8 +164,7 @@ type simulation struct {
 	// failedExtenders are the extenders that failed.
 	failedExtenders []string
 	drained         map[string]bool
-	// pdbs are the PodDisruptionBudgets by name, if a node is drained.
-	pdbs []*drainedPDB
+	pdbs            drainedPDBs // if a node is drained
 	// grouped are the pod groups of pods that were tried one by one, one name a pod.
 	grouped []string
 }
@@ -204,7 +203,7 @@ func (t *simulation) changeNodes(question *Question) error {
 		t.core.Cache.SetNode(n)
 	}
 	if len(question.Drain) > 0 {
-		t.readPDBs()
+		t.pdbs = newDrainedPDBs(t.source.Budgets())
 		t.drained = map[string]bool{}
 	}
 	for _, name := range question.Drain {
@@ -221,7 +220,9 @@ func (t *simulation) changeNodes(question *Question) error {
 			return err
 		}
 	}
-	t.notePDBs(question.Drain)
+	for _, text := range t.pdbs.notes(question.Drain) {
+		t.note(text)
+	}
 	for _, name := range question.Remove {
 		n := t.core.Cache.Refresh().Node(name)
 		if n == nil {
@@ -255,7 +256,7 @@ func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) err
 			continue
 		}
 		if by == drained {
-			t.countEviction(info.Pod)
+			t.pdbs.countEviction(info.Pod)
 		}
 		t.core.Cache.RemovePod(info.Pod.UID)
 		t.core.Groups.RemovePod(info.Pod)
@@ -356,7 +357,7 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 		return nil // the DaemonSet would not create it
 	}
 	if it.daemon {
-		if out.Reason = t.useQuota(pod, "pods"); out.Reason != "" {
+		if out.Reason = t.limits[pod.Namespace].useQuota(pod, "pods"); out.Reason != "" {
 			t.answer.Outcomes = append(t.answer.Outcomes, out)
 			return nil
 		}

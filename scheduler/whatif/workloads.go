@@ -257,9 +257,10 @@ func (t *simulation) addPods(ctx context.Context, pods []*corev1.Pod, of string,
 		if err := t.complete(pod); err != nil {
 			return err
 		}
-		why := t.applyLimitRanges(pod)
+		limits := t.limits[pod.Namespace]
+		why := limits.applyRanges(pod)
 		if why == "" && !daemon { // the nodes of a DaemonSet are not known yet
-			why = t.useQuota(pod, "pods")
+			why = limits.useQuota(pod, "pods")
 		}
 		if why != "" {
 			t.answer.Outcomes = append(t.answer.Outcomes, Outcome{
