@@ -18,35 +18,20 @@ import (
 	"keelson/api/invalid"
 )
 
-// List is a cursor in an object and the errors found so far, of which it keeps as many as an answer names (invalid.Max)
-// and counts the others. The zero List stands at the root.
+// List is the errors found so far in the object in which its cursor stands. It keeps as many of them as an answer names
+// (invalid.Max) and counts the others. The zero List stands at the root.
 //
-// In and Index step into a field and must be matched by Out. The methods that report take the name of a child of
-// the current field ("" for the field itself; "a.b" for a deeper one).
+// The methods that report take the name of a child of the current field ("" for the field itself; "a.b" for a deeper
+// one).
 type List struct {
-	base *field.Path
-	segs []segment
-	buf  [12]segment
+	Cursor
 	errs field.ErrorList
 	more int // errors that are not in errs
 }
 
-// segment is one step of the path: a name, or an index, or a map key.
-type segment struct {
-	name  string
-	index int
-	kind  uint8
-}
-
-const (
-	segName = iota
-	segIndex
-	segKey
-)
-
 // At returns a List that stands at base, which may be nil.
 func At(base *field.Path) *List {
-	l := &List{base: base}
+	l := &List{Cursor: Cursor{base: base}}
 	l.segs = l.buf[:0]
 	return l
 }
@@ -79,37 +64,6 @@ func (l *List) report(what func() *field.Error) {
 		return
 	}
 	l.errs = append(l.errs, what())
-}
-
-// In steps into the field called name.
-func (l *List) In(name string) { l.segs = append(l.segs, segment{name: name}) }
-
-// Index steps into element i.
-func (l *List) Index(i int) { l.segs = append(l.segs, segment{index: i, kind: segIndex}) }
-
-// Key steps into the value at map key k.
-func (l *List) Key(k string) { l.segs = append(l.segs, segment{name: k, kind: segKey}) }
-
-// Out undoes the last In, Index or Key.
-func (l *List) Out() { l.segs = l.segs[:len(l.segs)-1] }
-
-// Path is the path of the current field's child, or of the field itself when child is "".
-func (l *List) Path(child string) *field.Path {
-	path := l.base
-	for _, s := range l.segs {
-		switch s.kind {
-		case segName:
-			path = path.Child(s.name)
-		case segIndex:
-			path = path.Index(s.index)
-		case segKey:
-			path = path.Key(s.name)
-		}
-	}
-	if child != "" {
-		path = path.Child(child)
-	}
-	return path
 }
 
 // Required reports a missing value.
@@ -216,13 +170,6 @@ func (s *Set) Add(v string) bool {
 	}
 	s.many[v] = struct{}{}
 	return true
-}
-
-// Within runs f with the list standing at the field called name.
-func (l *List) Within(name string, f func()) {
-	l.In(name)
-	f()
-	l.Out()
 }
 
 // Each visits the elements of the list in the field called name, standing at each of them in turn.
