@@ -92,9 +92,7 @@ func validateConditions(errs *check.List, conditions []admissionv1.MatchConditio
 	var seen check.Set
 	check.Each(errs, "matchConditions", conditions, func(_ int, matchCondition *admissionv1.MatchCondition) {
 		text := strings.TrimSpace(matchCondition.Expression)
-		if text == "" {
-			errs.Required("expression", "")
-		}
+		check.Needs(errs, "expression", text)
 		x.check(errs, "expression", text, text, everything, cel.BoolType)
 		if matchCondition.Name == "" {
 			errs.Required("name", "")

@@ -160,9 +160,7 @@ func MutatingAdmissionPolicyBinding() *kind.Kind {
 			return bound{b.Spec, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
 		},
 		func(l *check.List, b *binding) {
-			if b.Spec.PolicyName == "" {
-				l.Required("policyName", "")
-			}
+			check.Needs(l, "policyName", b.Spec.PolicyName)
 		},
 		func(l *check.List, b *binding) {
 			if m := b.Spec.MatchResources; m != nil {

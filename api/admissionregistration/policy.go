@@ -268,12 +268,8 @@ func validatePolicyStatus(status *admissionv1.ValidatingAdmissionPolicyStatus) f
 		check.Each(errs, "expressionWarnings", status.TypeChecking.ExpressionWarnings, func(
 			_ int, w *admissionv1.ExpressionWarning,
 		) {
-			if w.Warning == "" {
-				errs.Required("warning", "")
-			}
-			if strings.TrimSpace(w.FieldRef) == "" {
-				errs.Required("fieldRef", "")
-			}
+			check.Needs(errs, "warning", w.Warning)
+			check.Needs(errs, "fieldRef", strings.TrimSpace(w.FieldRef))
 		})
 		errs.Out()
 	}

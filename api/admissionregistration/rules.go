@@ -53,9 +53,7 @@ func validateRule(errs *check.List, r *admissionv1.RuleWithOperations) {
 		errs.Invalid("apiVersions", r.APIVersions, "if '*' is present, must not specify other API versions")
 	}
 	check.Each(errs, "apiVersions", r.APIVersions, func(_ int, v *string) {
-		if *v == "" {
-			errs.Required("", "")
-		}
+		check.Needs(errs, "", *v)
 	})
 	validateResources(errs, r.Resources)
 	check.Pointer(errs, "scope", r.Scope, scopes...)

@@ -279,12 +279,8 @@ func validateURL(errs *check.List, raw string) {
 
 func validateService(errs *check.List, reference *admissionv1.ServiceReference) {
 	// Kubernetes takes the one for the other.
-	if reference.Namespace == "" {
-		errs.Required("name", "")
-	}
-	if reference.Name == "" {
-		errs.Required("namespace", "")
-	}
+	check.Needs(errs, "name", reference.Namespace)
+	check.Needs(errs, "namespace", reference.Name)
 	port := kind.Value(reference.Port)
 	if msgs := validation.IsValidPortNum(int(port)); len(msgs) > 0 {
 		errs.Invalid("port", port, "port is not valid: "+strings.Join(msgs, ", "))

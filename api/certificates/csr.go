@@ -290,9 +290,7 @@ func checkCertificate(b []byte) error {
 func validateConditions(errs *check.List, list []certificatesv1.CertificateSigningRequestCondition) {
 	var seen check.Set
 	check.Each(errs, "conditions", list, func(_ int, condition *certificatesv1.CertificateSigningRequestCondition) {
-		if condition.Type == "" {
-			errs.Required("type", "")
-		}
+		check.Needs(errs, "type", condition.Type)
 		allowed := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
 		switch condition.Type {
 		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:

@@ -132,9 +132,7 @@ func validateConditionType(l *check.List, seen *check.Set, t string) {
 	if !seen.Add(t) {
 		l.Duplicate("type", t)
 	}
-	if t == "" {
-		l.Required("type", "")
-	}
+	check.Needs(l, "type", t)
 }
 
 func validateSchemaSpec(errs *check.List, flowSchema *flowv1.FlowSchema) {

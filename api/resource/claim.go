@@ -377,11 +377,7 @@ func validateChoice(
 	count int64,
 	tolerations []resourcev1.DeviceToleration,
 ) {
-	if class == "" {
-		errs.Required("deviceClassName", "")
-	} else {
-		errs.Subdomain("deviceClassName", class)
-	}
+	check.NeedsForm(errs, "deviceClassName", class, errs.Subdomain)
 	validateSelectors(errs, selectors, false)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:

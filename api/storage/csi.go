@@ -245,9 +245,7 @@ func validateNode(n *storagev1.CSINode) field.ErrorList {
 		}
 		var keys check.Set
 		for _, k := range csiNodeDriver.TopologyKeys {
-			if k == "" {
-				errs.Required("", "")
-			}
+			check.Needs(errs, "", k)
 			if !keys.Add(k) {
 				errs.Duplicate("", k)
 			}

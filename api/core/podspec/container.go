@@ -179,14 +179,8 @@ func checkEphemeralOnly(errs *check.List, ctr *corev1.Container) {
 
 // container checks what all containers have.
 func (c *containers) container(ctr *corev1.Container) {
-	if ctr.Name == "" {
-		c.Required("name", "")
-	} else {
-		c.Label("name", ctr.Name)
-	}
-	if ctr.Image == "" {
-		c.Required("image", "")
-	}
+	check.NeedsForm(c.List, "name", ctr.Name, c.Label)
+	check.Needs(c.List, "image", ctr.Image)
 	check.OneOf(c.List, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	checkPorts(c.List, ctr.Ports)

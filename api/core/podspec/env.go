@@ -19,11 +19,7 @@ func (c *containers) env(ctr *corev1.Container) {
 	for i := range ctr.Env {
 		e := &ctr.Env[i]
 		c.Index(i)
-		if e.Name == "" {
-			c.Required("name", "")
-		} else {
-			c.EnvName("name", e.Name)
-		}
+		check.NeedsForm(c.List, "name", e.Name, c.EnvName)
 		if e.ValueFrom != nil {
 			c.In("valueFrom")
 			c.envSource(e)
@@ -77,11 +73,7 @@ func (c *containers) envSource(envVar *corev1.EnvVar) {
 func checkKeyRef(errs *check.List, child, name, key string) {
 	errs.In(child)
 	errs.Name("name", name, apivalidation.NameIsDNSSubdomain)
-	if key == "" {
-		errs.Required("key", "")
-	} else {
-		errs.ConfigKey("key", key)
-	}
+	check.NeedsForm(errs, "key", key, errs.ConfigKey)
 	errs.Out()
 }
 

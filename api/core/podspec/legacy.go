@@ -20,17 +20,17 @@ import (
 // requiredNames wants a value for each child.
 func requiredNames(errs *check.List, childrenAndValues ...string) {
 	for i := 0; i+1 < len(childrenAndValues); i += 2 {
-		requiredName(errs, childrenAndValues[i], childrenAndValues[i+1])
+		check.Needs(errs, childrenAndValues[i], childrenAndValues[i+1])
 	}
 }
 
 func checkGitRepo(errs *check.List, s *corev1.GitRepoVolumeSource) {
-	requiredName(errs, "repository", s.Repository)
+	check.Needs(errs, "repository", s.Repository)
 	checkDescending(errs, "directory", s.Directory)
 }
 
 func checkDisk(errs *check.List, child, name string, partition int32) {
-	requiredName(errs, child, name)
+	check.Needs(errs, child, name)
 	if partition < 0 || partition > 255 {
 		errs.Invalid("partition", partition, validation.InclusiveRangeError(1, 255))
 	}
@@ -50,7 +50,7 @@ func checkMonitors(errs *check.List, list []string) {
 }
 
 func checkStorageOS(errs *check.List, s *corev1.StorageOSVolumeSource) {
-	requiredName(errs, "volumeName", s.VolumeName)
+	check.Needs(errs, "volumeName", s.VolumeName)
 	if s.VolumeName != "" {
 		errs.Label("volumeName", s.VolumeName)
 	}
@@ -88,7 +88,7 @@ func PersistentISCSI(errs *check.List, volume string, s *corev1.ISCSIPersistentV
 // function for each, which differ a little.
 func checkISCSI(errs *check.List, source *corev1.ISCSIVolumeSource, volume *string) {
 	unknownForm := "must be valid format starting with iqn, eui, or naa"
-	requiredName(errs, "targetPortal", source.TargetPortal)
+	check.Needs(errs, "targetPortal", source.TargetPortal)
 	if volume != nil {
 		unknownForm = "must be valid format"
 		if longPortal(*volume, source) {
@@ -177,11 +177,11 @@ func checkQuobyte(errs *check.List, source *corev1.QuobyteVolumeSource) {
 			}
 		}
 	}
-	requiredName(errs, "volume", source.Volume)
+	check.Needs(errs, "volume", source.Volume)
 }
 
 func checkFlex(errs *check.List, s *corev1.FlexVolumeSource) {
-	requiredName(errs, "driver", s.Driver)
+	check.Needs(errs, "driver", s.Driver)
 	from := errs.Len()
 	errs.In("options")
 	for k := range s.Options {
@@ -198,8 +198,8 @@ func checkFlex(errs *check.List, s *corev1.FlexVolumeSource) {
 }
 
 func checkAzureDisk(errs *check.List, source *corev1.AzureDiskVolumeSource) {
-	requiredName(errs, "diskName", source.DiskName)
-	requiredName(errs, "diskURI", source.DataDiskURI)
+	check.Needs(errs, "diskName", source.DiskName)
+	check.Needs(errs, "diskURI", source.DataDiskURI)
 	check.Pointer(errs, "cachingMode", source.CachingMode,
 		corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
 	if source.Kind == nil {

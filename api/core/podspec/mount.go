@@ -19,15 +19,11 @@ func (c *containers) mounts(ctr *corev1.Container) {
 		volumeMount := &ctr.VolumeMounts[i]
 		volume := c.volumes.find(volumeMount.Name)
 		c.Index(i)
-		if volumeMount.Name == "" {
-			c.Required("name", "")
-		}
+		check.Needs(c.List, "name", volumeMount.Name)
 		if volume == nil {
 			c.NotFound("name", volumeMount.Name)
 		}
-		if volumeMount.MountPath == "" {
-			c.Required("mountPath", "")
-		}
+		check.Needs(c.List, "mountPath", volumeMount.MountPath)
 		if !paths.Add(volumeMount.MountPath) {
 			c.Invalid("mountPath", volumeMount.MountPath, "must be unique")
 		}
@@ -112,9 +108,7 @@ func (c *containers) devices(ctr *corev1.Container) {
 		volumeDevice := &ctr.VolumeDevices[i]
 		v := c.volumes.find(volumeDevice.Name)
 		c.Index(i)
-		if volumeDevice.Name == "" {
-			c.Required("name", "")
-		}
+		check.Needs(c.List, "name", volumeDevice.Name)
 		if volumeDevice.Name != "" && !names.Add(volumeDevice.Name) {
 			c.Invalid("name", volumeDevice.Name, "must be unique")
 		}
@@ -125,9 +119,7 @@ func (c *containers) devices(ctr *corev1.Container) {
 				"can only use volume source type of PersistentVolumeClaim or Ephemeral for "+
 					"block mode")
 		}
-		if volumeDevice.DevicePath == "" {
-			c.Required("devicePath", "")
-		}
+		check.Needs(c.List, "devicePath", volumeDevice.DevicePath)
 		if paths.Has(volumeDevice.DevicePath) {
 			c.Invalid("devicePath", volumeDevice.DevicePath, "must be unique")
 		}

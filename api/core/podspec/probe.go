@@ -143,9 +143,7 @@ func checkHandler(errs *check.List, spec *corev1.PodSpec, h handler) {
 }
 
 func checkHTTPGet(errs *check.List, a *corev1.HTTPGetAction) {
-	if a.Path == "" {
-		errs.Required("path", "")
-	}
+	check.Needs(errs, "path", a.Path)
 	errs.PortOrName("port", a.Port)
 	if a.Scheme != corev1.URISchemeHTTP && a.Scheme != corev1.URISchemeHTTPS {
 		check.NotSupported(errs, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)

@@ -41,14 +41,14 @@ var podSources = indexed[corev1.VolumeSource](
 	source("Flocker", "flocker", checkFlocker),
 	source("PersistentVolumeClaim", "persistentVolumeClaim",
 		func(errs *check.List, s *corev1.PersistentVolumeClaimVolumeSource) {
-			requiredName(errs, "claimName", s.ClaimName)
+			check.Needs(errs, "claimName", s.ClaimName)
 		}),
 	source("RBD", "rbd", func(errs *check.List, s *corev1.RBDVolumeSource) {
 		checkMonitors(errs, s.CephMonitors)
-		requiredName(errs, "image", s.RBDImage)
+		check.Needs(errs, "image", s.RBDImage)
 	}),
 	source("Cinder", "cinder", func(errs *check.List, s *corev1.CinderVolumeSource) {
-		requiredName(errs, "volumeID", s.VolumeID)
+		check.Needs(errs, "volumeID", s.VolumeID)
 		checkSecretRef(errs, s.SecretRef)
 	}),
 	source("CephFS", "cephfs", func(errs *check.List, s *corev1.CephFSVolumeSource) {
@@ -63,12 +63,12 @@ var podSources = indexed[corev1.VolumeSource](
 		requiredNames(errs, "secretName", s.SecretName, "shareName", s.ShareName)
 	}),
 	source("VsphereVolume", "vsphereVolume", func(errs *check.List, s *corev1.VsphereVirtualDiskVolumeSource) {
-		requiredName(errs, "volumePath", s.VolumePath)
+		check.Needs(errs, "volumePath", s.VolumePath)
 	}),
 	source("PhotonPersistentDisk", "photonPersistentDisk",
-		func(errs *check.List, s *corev1.PhotonPersistentDiskVolumeSource) { requiredName(errs, "pdID", s.PdID) }),
+		func(errs *check.List, s *corev1.PhotonPersistentDiskVolumeSource) { check.Needs(errs, "pdID", s.PdID) }),
 	source("PortworxVolume", "portworxVolume", func(errs *check.List, s *corev1.PortworxVolumeSource) {
-		requiredName(errs, "volumeID", s.VolumeID)
+		check.Needs(errs, "volumeID", s.VolumeID)
 	}),
 	source("AzureDisk", "azureDisk", checkAzureDisk),
 	source("StorageOS", "storageos", checkStorageOS),

@@ -36,11 +36,7 @@ func (v *volumes) check() {
 		before := v.Len()
 		v.Index(i)
 		checkSource(v.List, v.pod, volume)
-		if volume.Name == "" {
-			v.Required("name", "")
-		} else {
-			v.Label("name", volume.Name)
-		}
+		check.NeedsForm(v.List, "name", volume.Name, v.Label)
 		if names.Has(volume.Name) {
 			v.Duplicate("name", volume.Name)
 		}
@@ -118,13 +114,13 @@ func checkEmptyDir(errs *check.List, s *corev1.EmptyDirVolumeSource) {
 }
 
 func checkSecret(errs *check.List, s *corev1.SecretVolumeSource) {
-	requiredName(errs, "secretName", s.SecretName)
+	check.Needs(errs, "secretName", s.SecretName)
 	checkMode(errs, "defaultMode", s.DefaultMode)
 	checkKeyPaths(errs, s.Items)
 }
 
 func checkConfigMap(errs *check.List, s *corev1.ConfigMapVolumeSource) {
-	requiredName(errs, "name", s.Name)
+	check.Needs(errs, "name", s.Name)
 	checkMode(errs, "defaultMode", s.DefaultMode)
 	checkKeyPaths(errs, s.Items)
 }
@@ -137,14 +133,8 @@ func checkDownwardAPI(errs *check.List, s *corev1.DownwardAPIVolumeSource) {
 }
 
 func checkImage(errs *check.List, s *corev1.ImageVolumeSource) {
-	requiredName(errs, "reference", s.Reference)
+	check.Needs(errs, "reference", s.Reference)
 	checkPullPolicy(errs, "pullPolicy", s.PullPolicy)
-}
-
-func requiredName(errs *check.List, child, name string) {
-	if name == "" {
-		errs.Required(child, "")
-	}
 }
 
 func checkHostPath(errs *check.List, s *corev1.HostPathVolumeSource) {
@@ -162,8 +152,8 @@ func checkKeyPaths(errs *check.List, items []corev1.KeyToPath) {
 	errs.In("items")
 	for i := range items {
 		errs.Index(i)
-		requiredName(errs, "key", items[i].Key)
-		requiredName(errs, "path", items[i].Path)
+		check.Needs(errs, "key", items[i].Key)
+		check.Needs(errs, "path", items[i].Path)
 		checkLocalPath(errs, "path", items[i].Path)
 		checkMode(errs, "mode", items[i].Mode)
 		errs.Out()
@@ -173,7 +163,7 @@ func checkKeyPaths(errs *check.List, items []corev1.KeyToPath) {
 
 // checkDownwardFile reports at its list, without an index, as Kubernetes does.
 func checkDownwardFile(errs *check.List, file *corev1.DownwardAPIVolumeFile) {
-	requiredName(errs, "path", file.Path)
+	check.Needs(errs, "path", file.Path)
 	checkLocalPath(errs, "path", file.Path)
 	switch {
 	case file.FieldRef != nil:
@@ -243,7 +233,7 @@ func (p *projection) once(path, culprit string) {
 func (p *projection) files(s *corev1.VolumeProjection) {
 	if s.Secret != nil {
 		p.in("secret")
-		requiredName(p.errs, "name", s.Secret.Name)
+		check.Needs(p.errs, "name", s.Secret.Name)
 		checkKeyPaths(p.errs, s.Secret.Items)
 		p.out()
 		for _, item := range s.Secret.Items {
@@ -252,7 +242,7 @@ func (p *projection) files(s *corev1.VolumeProjection) {
 	}
 	if s.ConfigMap != nil {
 		p.in("configMap")
-		requiredName(p.errs, "name", s.ConfigMap.Name)
+		check.Needs(p.errs, "name", s.ConfigMap.Name)
 		checkKeyPaths(p.errs, s.ConfigMap.Items)
 		p.out()
 		for _, item := range s.ConfigMap.Items {
@@ -277,7 +267,7 @@ func (p *projection) credentials(s *corev1.VolumeProjection) {
 		p.in("serviceAccountToken")
 		checkTokenSeconds(p.errs, t)
 		p.out()
-		requiredName(p.errs, "path", t.Path)
+		check.Needs(p.errs, "path", t.Path)
 		checkLocalPath(p.errs, "path", t.Path)
 	}
 	if b := s.ClusterTrustBundle; b != nil {
@@ -334,7 +324,7 @@ func checkTrustBundle(errs *check.List, projection *corev1.ClusterTrustBundlePro
 	default:
 		errs.Required("", "either name or signerName must be specified")
 	}
-	requiredName(errs, "path", projection.Path)
+	check.Needs(errs, "path", projection.Path)
 	checkLocalPath(errs, "path", projection.Path)
 }
 
@@ -456,12 +446,8 @@ func claimSources(errs *check.List, spec *corev1.PersistentVolumeClaimSpec) {
 		return *p
 	}
 	reference := func(group, kindName, name string) {
-		if name == "" {
-			errs.Required("name", "")
-		}
-		if kindName == "" {
-			errs.Required("kind", "")
-		}
+		check.Needs(errs, "name", name)
+		check.Needs(errs, "kind", kindName)
 		if group == "" && kindName != "PersistentVolumeClaim" {
 			errs.Invalid("", kindName, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
 		}

@@ -292,9 +292,7 @@ func validateNamespaces(errs *check.List, value any) {
 
 func validateVolumeCSI(errs *check.List, source *corev1.CSIPersistentVolumeSource) {
 	podspec.DriverName(errs, "driver", source.Driver)
-	if source.VolumeHandle == "" {
-		errs.Required("volumeHandle", "")
-	}
+	check.Needs(errs, "volumeHandle", source.VolumeHandle)
 	for _, r := range []struct {
 		child string
 		ref   *corev1.SecretReference
@@ -308,16 +306,8 @@ func validateVolumeCSI(errs *check.List, source *corev1.CSIPersistentVolumeSourc
 			continue
 		}
 		errs.In(r.child)
-		if r.ref.Name == "" {
-			errs.Required("name", "")
-		} else {
-			errs.Subdomain("name", r.ref.Name)
-		}
-		if r.ref.Namespace == "" {
-			errs.Required("namespace", "")
-		} else {
-			errs.Label("namespace", r.ref.Namespace)
-		}
+		check.NeedsForm(errs, "name", r.ref.Name, errs.Subdomain)
+		check.NeedsForm(errs, "namespace", r.ref.Namespace, errs.Label)
 		errs.Out()
 	}
 }

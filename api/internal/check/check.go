@@ -111,6 +111,22 @@ func OneOf[T ~string](l *List, child string, value T, valid ...T) {
 	}
 }
 
+// Needs reports an empty value.
+func Needs[T ~string](l *List, child string, value T) {
+	if value == "" {
+		l.Required(child, "")
+	}
+}
+
+// NeedsForm reports a value that is empty, or not of a form, which is a method of l.
+func NeedsForm(l *List, child, value string, form func(child, value string)) {
+	if value == "" {
+		l.Required(child, "")
+		return
+	}
+	form(child, value)
+}
+
 // Sort puts the errors found since the list had from errors in the order of their paths. Loops over maps call it, so
 // that the same object always gets the same answer.
 func (l *List) Sort(from int) { l.sortBy(from, func(e *field.Error) string { return e.Field }) }
