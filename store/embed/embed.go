@@ -57,20 +57,22 @@ type Store struct {
 	now  func() time.Time
 	opts Options
 
-	health     health
-	usage      usage
-	note       note
-	compaction compaction
-	queue      queue
-	next       int64  // revision of the next write; the committer's own
-	recent     recent // the committer's own
+	health     health     // whether the disk takes writes
+	usage      usage      // how much the keys hold, and the quota
+	note       note       // the file last-revision
+	compaction compaction // of old revisions
+	queue      queue      // writes that wait for the committer
+
+	// The committer's own.
+	next   int64  // revision of the next write
+	recent recent // the newest versions of keys, as far as they are remembered
 
 	durable   atomic.Int64 // latest revision on disk; written under mu
 	compacted atomic.Int64 // oldest readable revision; written under mu
 
 	// mu guards what follows, and compaction's history.
 	mu   sync.Mutex
-	ring ring
+	ring ring          // the latest events, which watchers read
 	tick chan struct{} // closed and replaced when durable changes
 }
 

@@ -47,7 +47,7 @@ func (c *containers) ordinary() {
 	c.Out()
 }
 
-// initContainers: of these, sidecars (restartPolicy Always) may have what ordinary containers have.
+// init checks the init containers: of these, sidecars (restartPolicy Always) may have what ordinary containers have.
 func (c *containers) init() {
 	if len(c.spec.InitContainers) == 0 {
 		return

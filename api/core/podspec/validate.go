@@ -74,7 +74,7 @@ func (c *Checker) Pod(p *corev1.Pod) {
 	c.Out()
 }
 
-// podOnly checks what templates have always been allowed to get wrong.
+// podOnly checks what Kubernetes refuses in a pod and accepts in a template.
 func (c *Checker) podOnly() {
 	for i := range c.spec.Volumes {
 		p := c.spec.Volumes[i].Projected
@@ -105,7 +105,7 @@ func (c *Checker) podOnly() {
 	c.Out()
 }
 
-// podSpec checks the spec, at whose path the list stands.
+// podSpec checks the spec, at whose path the list stands. The order of the checks is the order of their errors.
 func (c *Checker) podSpec() {
 	spec := c.spec
 	if spec.TerminationGracePeriodSeconds == nil {
