@@ -15,8 +15,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
@@ -30,19 +30,14 @@ type world struct {
 func named(name string) func(*corev1.Node) { return func(n *corev1.Node) { n.Name = name } }
 
 func testPod(name, node string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID(name)},
-		Spec: corev1.PodSpec{
-			NodeName: node,
-			Volumes: []corev1.Volume{{
-				Name: "v",
-				VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-				},
-			}},
-		},
-		Status: corev1.PodStatus{Phase: corev1.PodPending},
-	}
+	return apitest.Pod("dev/"+name, apitest.On(node), apitest.Phase(corev1.PodPending), func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			},
+		}}
+	})
 }
 
 func start(t *testing.T, cfg Config, more ...runtime.Object) *world {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/daemonset"
 )
@@ -49,7 +50,7 @@ func newSet() *appsv1.DaemonSet {
 }
 
 func node(name, color string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"color": color}}}
+	return apitest.Node(name, apitest.NodeLabels("color", color))
 }
 
 func start(t *testing.T, objs ...runtime.Object) *controllertest.Cluster {

@@ -13,17 +13,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 )
 
 func pod(name string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: "pod"},
-		Spec: corev1.PodSpec{
-			NodeName:       "n",
-			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("c")}},
-		},
-	}
+	return apitest.Pod("dev/"+name, apitest.On("n"), apitest.UID("pod"), func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("c")}}
+	})
 }
 
 func claim(tolerations ...resourcev1.DeviceToleration) *resourcev1.ResourceClaim {

@@ -21,14 +21,12 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 )
 
 func pod(name string, owner *metav1.OwnerReference) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
-	}
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	p := apitest.Pod(name, apitest.Labels("app", "web"), apitest.Ready)
 	if owner != nil {
 		p.OwnerReferences = []metav1.OwnerReference{*owner}
 	}

@@ -16,39 +16,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
 
 func node(name, zone string) *corev1.Node {
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}},
-		Status: corev1.NodeStatus{
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-		},
-	}
+	return apitest.Node(name, apitest.NodeLabels(corev1.LabelTopologyZone, zone), apitest.NodeReady)
 }
 
 func pod(name, nodeName string, ready bool, ips ...string) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default",
-			Name:      name,
-			UID:       types.UID("uid-" + name),
-			Labels:    map[string]string{"app": "web"},
-		},
-		Spec: corev1.PodSpec{NodeName: nodeName},
-	}
-	for _, ip := range ips {
-		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
-		p.Status.PodIP = p.Status.PodIPs[0].IP
-	}
+	p := apitest.Pod(name, apitest.On(nodeName), apitest.Labels("app", "web"), apitest.IPs(ips...))
 	if ready {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		apitest.Ready(p)
 	}
 	return p
 }

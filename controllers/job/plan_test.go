@@ -12,8 +12,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/apitest"
 	"keelson/api/batch"
 	"keelson/api/gates"
 )
@@ -90,22 +90,12 @@ func onDisruption(a batchv1.PodFailurePolicyAction) batchv1.PodFailurePolicyRule
 
 // newPod is a running pod of the job, as changed by f.
 func newPod(name string, f ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:              name,
-			Namespace:         "default",
-			UID:               types.UID(name),
-			CreationTimestamp: ago(time.Hour),
-			Finalizers:        []string{batchv1.JobTrackingFinalizer},
-			Annotations:       map[string]string{},
+	return apitest.Pod(name, append([]func(*corev1.Pod){
+		apitest.On("n1"), apitest.Phase(corev1.PodRunning), apitest.Created(now.Add(-time.Hour)), func(p *corev1.Pod) {
+			p.Finalizers = []string{batchv1.JobTrackingFinalizer}
+			p.Annotations = map[string]string{}
 		},
-		Spec:   corev1.PodSpec{NodeName: "n1"},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	}
-	for _, g := range f {
-		g(pod)
-	}
-	return pod
+	}, f...)...)
 }
 
 // exit ends the pod's container, some time ago.

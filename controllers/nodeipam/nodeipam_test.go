@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
@@ -115,11 +116,7 @@ func TestNeverTwice(t *testing.T) {
 }
 
 func node(name string, cidrs ...string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
-	if len(cidrs) > 0 {
-		n.Spec.PodCIDR = cidrs[0]
-	}
-	return n
+	return apitest.Node(name, apitest.PodCIDRs(cidrs...))
 }
 
 // TestGives: nodes get ranges of both families, none twice; where none is left a node waits, with an event, until

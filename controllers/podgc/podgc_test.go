@@ -13,20 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
 
 func pod(name, node string, phase corev1.PodPhase, age time.Duration) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:              name,
-			Namespace:         "default",
-			CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age)),
-		},
-		Spec:   corev1.PodSpec{NodeName: node},
-		Status: corev1.PodStatus{Phase: phase},
-	}
+	return apitest.Pod(name, apitest.On(node), apitest.Phase(phase),
+		apitest.Created(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age)))
 }
 
 func names(t *testing.T, c *controllertest.Cluster) []string {

@@ -16,18 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 )
 
 func pod(name string, entries ...corev1.PodResourceClaim) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "dev",
-			Name:      name,
-			UID:       types.UID("pod-" + name),
-		},
-		Spec: corev1.PodSpec{ResourceClaims: entries},
-	}
+	return apitest.Pod("dev/"+name, func(p *corev1.Pod) { p.Spec.ResourceClaims = entries })
 }
 
 func from(entry, template string) corev1.PodResourceClaim {

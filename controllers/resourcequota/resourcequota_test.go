@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/retry"
 
+	"keelson/api/apitest"
 	"keelson/api/quota"
 	"keelson/client/clienttest"
 	"keelson/controllers/controllertest"
@@ -32,17 +33,8 @@ func amounts(kv ...string) corev1.ResourceList {
 	return l
 }
 
-func pod(name string, cpu string) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev"},
-		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "main"}},
-		},
-	}
-	if cpu != "" {
-		p.Spec.Containers[0].Resources.Requests = amounts("cpu", cpu)
-	}
-	return p
+func pod(name, cpu string) *corev1.Pod {
+	return apitest.Pod("dev/"+name, apitest.Containers("main"), apitest.Requests("cpu", cpu))
 }
 
 func newQuota(name string, hard corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) *corev1.ResourceQuota {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 )
 
@@ -71,13 +72,7 @@ func TestToleration(t *testing.T) {
 }
 
 func pod(name string, tols ...corev1.Toleration) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: corev1.PodSpec{
-			NodeName:    "n",
-			Tolerations: tols,
-		},
-	}
+	return apitest.Pod(name, apitest.On("n"), func(p *corev1.Pod) { p.Spec.Tolerations = tols })
 }
 
 func setTaints(t *testing.T, c *controllertest.Cluster, taints ...corev1.Taint) {

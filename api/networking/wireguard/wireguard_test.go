@@ -9,16 +9,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/apitest"
 )
 
 func node(name, key, port string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name:        name,
-		Annotations: map[string]string{AnnotationKey: key, AnnotationPort: port},
-	}}
-	n.Spec.PodCIDRs = []string{"10.42.0.0/24"}
-	return n
+	return apitest.Node(name, apitest.PodCIDRs("10.42.0.0/24"), func(n *corev1.Node) {
+		n.Annotations = map[string]string{AnnotationKey: key, AnnotationPort: port}
+	})
 }
 
 func keyOf(c string) string {

@@ -12,8 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"keelson/api/apitest"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -22,25 +23,10 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
 // pod is a running, ready pod an hour old, as changed by f.
 func pod(name string, f ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:              name,
-			UID:               types.UID(name),
-			CreationTimestamp: ago(time.Hour),
-			Labels:            map[string]string{"app": "a"},
-		},
-		Spec: corev1.PodSpec{NodeName: "n1"},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			Conditions: []corev1.PodCondition{
-				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(time.Hour)},
-			},
-		},
-	}
-	for _, g := range f {
-		g(p)
-	}
-	return p
+	return apitest.Pod(name, append([]func(*corev1.Pod){
+		apitest.On("n1"), apitest.Phase(corev1.PodRunning), apitest.Created(now.Add(-time.Hour)),
+		apitest.Labels("app", "a"), apitest.Ready, readyFor(time.Hour),
+	}, f...)...)
 }
 
 func readyFor(d time.Duration) func(*corev1.Pod) {
