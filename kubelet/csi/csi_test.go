@@ -24,10 +24,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	events "k8s.io/client-go/tools/record"
 
+	"keelson/api/apitest"
 	"keelson/client/clienttest"
 	"keelson/kubelet/csi/csitest"
 	"keelson/kubelet/plugin"
@@ -246,14 +246,7 @@ func (b *bench) empty() {
 }
 
 func pod(uid string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:      "p-" + uid,
-			Namespace: "ns",
-			UID:       types.UID(uid),
-		},
-		Spec: corev1.PodSpec{ServiceAccountName: "sa"},
-	}
+	return apitest.Pod("ns/p-"+uid, apitest.UID(uid), func(p *corev1.Pod) { p.Spec.ServiceAccountName = "sa" })
 }
 
 func claimed(uid, pv, handle string) Request {

@@ -21,10 +21,9 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"keelson/api/apitest"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
 	"keelson/lib/signal"
@@ -231,12 +230,7 @@ func container(name string, n int64) corev1.Container {
 }
 
 func pod(name string, containers ...corev1.Container) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-		Spec: corev1.PodSpec{
-			Containers: containers,
-		},
-	}
+	return apitest.Pod(name, func(p *corev1.Pod) { p.Spec.Containers = containers })
 }
 
 func TestDevices(t *testing.T) {

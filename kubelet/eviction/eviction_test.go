@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/apitest"
 )
 
 const gi = 1 << 30
@@ -156,16 +156,8 @@ func TestNext(t *testing.T) {
 
 // pod requests memory, has a priority, and as many bytes of limits as given.
 func pod(name string, request string, priority int32) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
-	p.Spec.Priority = &priority
-	p.Spec.Containers = []corev1.Container{{Name: "c"}}
-	if request != "" {
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
-			corev1.ResourceMemory:           resource.MustParse(request),
-			corev1.ResourceEphemeralStorage: resource.MustParse(request),
-		}
-	}
-	return p
+	return apitest.Pod(name, apitest.Containers("c"), apitest.Requests("memory", request, "ephemeral-storage", request),
+		func(p *corev1.Pod) { p.Spec.Priority = &priority })
 }
 
 func TestRank(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"keelson/api/apitest"
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/plugin"
@@ -83,22 +83,7 @@ func serve(t *testing.T, server *Server) (conn *grpc.ClientConn, stop func()) {
 }
 
 func pod(name string, containers ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)}}
-	for _, c := range containers {
-		kind, name, ok := strings.Cut(c, ":")
-		switch {
-		case !ok:
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c})
-		case kind == "sidecar":
-			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{
-				Name:          name,
-				RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
-			})
-		default:
-			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name})
-		}
-	}
-	return p
+	return apitest.Pod("dev/"+name, apitest.UID("uid-"+name), apitest.Containers(containers...))
 }
 
 // TestAnswers: List and Get return active pods' sidecars and containers with all that they have, v1alpha1 those of all

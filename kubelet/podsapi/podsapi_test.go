@@ -16,10 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
+	"keelson/api/apitest"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
 )
@@ -60,10 +59,7 @@ func (n *node) set(pods ...*corev1.Pod) {
 }
 
 func pod(name string, phase corev1.PodPhase) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
-		Status:     corev1.PodStatus{Phase: phase},
-	}
+	return apitest.Pod("ns/"+name, apitest.UID("uid-"+name), apitest.Phase(phase))
 }
 
 // serve runs a server until the test ends.

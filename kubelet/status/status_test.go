@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/api/apitest"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/runtimestate"
@@ -63,23 +64,10 @@ func exited(name string, code int32) runtimestate.Container {
 }
 
 func pod(policy corev1.RestartPolicy, names ...string) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:       "p",
-			Namespace:  "ns",
-			UID:        "u",
-			Generation: 3,
-		},
-		Spec: corev1.PodSpec{RestartPolicy: policy},
-	}
-	for _, n := range names {
-		if i, ok := strings.CutPrefix(n, "init:"); ok {
-			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: i, Image: "img"})
-			continue
-		}
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: n, Image: "img"})
-	}
-	return p
+	return apitest.Pod("ns/p", apitest.UID("u"), apitest.Containers(names...), func(p *corev1.Pod) {
+		p.Generation = 3
+		p.Spec.RestartPolicy = policy
+	})
 }
 
 func condition(s *corev1.PodStatus, t corev1.PodConditionType) string {
