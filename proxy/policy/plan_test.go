@@ -16,6 +16,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"keelson/api/apitest"
 	"keelson/api/networking/verdict"
 )
 
@@ -51,25 +52,17 @@ func newCluster() *cluster {
 }
 
 func newPod(ns, name string, ips ...string) *corev1.Pod {
-	pod := &corev1.Pod{}
-	pod.Namespace = ns
-	pod.Name = name
-	pod.UID = "uid-"
-	pod.Spec.NodeName = node
 	web := int32(80)
 	if name == "b" {
 		web = 8080
 	}
-	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{
-		{Name: "serve-80", ContainerPort: web, Protocol: corev1.ProtocolTCP},
-		{Name: "serve-81", ContainerPort: 81, Protocol: corev1.ProtocolTCP},
-		{Name: "serve-81", ContainerPort: 81, Protocol: corev1.ProtocolUDP},
-	}}}
-	pod.Status.PodIP = ips[0]
-	for _, ip := range ips {
-		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
-	}
-	return pod
+	return apitest.Pod(ns+"/"+name, apitest.UID("uid-"), apitest.On(node), apitest.IPs(ips...), func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{
+			{Name: "serve-80", ContainerPort: web, Protocol: corev1.ProtocolTCP},
+			{Name: "serve-81", ContainerPort: 81, Protocol: corev1.ProtocolTCP},
+			{Name: "serve-81", ContainerPort: 81, Protocol: corev1.ProtocolUDP},
+		}}}
+	})
 }
 
 // state is a new one that knows the cluster.
