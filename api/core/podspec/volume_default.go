@@ -14,11 +14,11 @@ func defaultVolume(volume *corev1.Volume) {
 	if volume.VolumeSource == (corev1.VolumeSource{}) {
 		volume.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	switch {
-	case volume.Image != nil && volume.Image.PullPolicy == "":
-		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
-	case volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil:
-		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
+	if image := volume.Image; image != nil && image.PullPolicy == "" {
+		image.PullPolicy = pullPolicy(image.Reference)
+	}
+	if e := volume.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+		claim := &e.VolumeClaimTemplate.Spec
 		kind.Fill(&claim.VolumeMode, corev1.PersistentVolumeFilesystem)
 		resources.RoundUp(claim.Resources.Limits)
 		resources.RoundUp(claim.Resources.Requests)
