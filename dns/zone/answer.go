@@ -16,7 +16,7 @@ const SchemaVersion = "1.1.0"
 
 // Answer is what the cluster says to a question.
 type Answer struct {
-	// Mine is false where the cluster knows nothing: another server is to be asked.
+	// Mine: the name is the cluster's. False: another server is to be asked.
 	Mine  bool
 	Rcode int
 	// Answer, Authority and Additional are the sections. Their records are the caller's.
@@ -25,15 +25,15 @@ type Answer struct {
 	Chase string
 }
 
-// longest is how many services may lead to one another by ExternalName.
-const longest = 8
+// maxAliases is how many services may lead to one another by ExternalName.
+const maxAliases = 8
 
 // Resolve answers a question of class IN by the names of the cluster. The owner's name in answers is written as the
 // question writes it.
 func (x *Index) Resolve(q dns.Question) Answer {
 	name := strings.ToLower(q.Name)
 	if a, ok := Address(name); ok {
-		return x.back(q, name, a)
+		return x.reverseAnswer(q, name, a)
 	}
 	rel, ok := x.within(name)
 	if !ok {
@@ -73,6 +73,7 @@ type target struct {
 	port uint16
 }
 
+// inside answers for a name in the cluster's domain. depth counts the aliases that led there.
 func (x *Index) inside(question dns.Question, rel string, depth int) Answer {
 	found := x.lookup(rel, question.Qtype)
 	out := Answer{Mine: true}
@@ -96,11 +97,12 @@ func (x *Index) inside(question dns.Question, rel string, depth int) Answer {
 	return out
 }
 
+// records answers with what a service, an endpoint or a pod has of the type that is asked for.
 func (x *Index) records(q dns.Question, f found, out *Answer) {
 	switch q.Qtype {
 	case dns.TypeA, dns.TypeAAAA:
 		out.Answer = x.hosts(q.Name, q.Qtype, f.addrs)
-		turn(out.Answer)
+		rotate(out.Answer)
 	case dns.TypeSRV:
 		x.srv(q, f.srv, out)
 	case dns.TypeTXT:
@@ -121,7 +123,7 @@ func (x *Index) follow(question dns.Question, alias string, depth int) Answer {
 		out.Chase = alias
 		return out
 	}
-	if depth >= longest {
+	if depth >= maxAliases {
 		return Answer{Mine: true, Rcode: dns.RcodeServerFailure}
 	}
 	next := x.inside(dns.Question{Name: alias, Qtype: question.Qtype, Qclass: question.Qclass}, rel, depth+1)
@@ -132,12 +134,13 @@ func (x *Index) follow(question dns.Question, alias string, depth int) Answer {
 	return next
 }
 
+// srv answers with a record for each target, and with the address of each.
 func (x *Index) srv(q dns.Question, all []target, out *Answer) {
 	if len(all) == 0 {
 		return
 	}
 	weight := uint16(max(100/len(all), 1)) // at most 100
-	turn(all)
+	rotate(all)
 	seen := map[netip.Addr]bool{}
 	for _, t := range all {
 		srv := &dns.SRV{
@@ -170,8 +173,9 @@ func (x *Index) apex(q dns.Question, out *Answer) {
 	}
 }
 
-// back answers for an address: its owner's name.
-func (x *Index) back(question dns.Question, name string, addr netip.Addr) Answer {
+// reverseAnswer answers for an address: the names of its owners. A cluster IP leads to its service alone; endpoints
+// with a host name hide those without one.
+func (x *Index) reverseAnswer(question dns.Question, name string, addr netip.Addr) Answer {
 	all := x.owners(addr)
 	if len(all) == 0 {
 		return Answer{}
@@ -256,8 +260,8 @@ func (x *Index) soa() *dns.SOA {
 	}
 }
 
-// turn starts a list anywhere: clients take the first.
-func turn[T any](list []T) {
+// rotate makes a list start anywhere: clients take the first.
+func rotate[T any](list []T) {
 	if len(list) < 2 {
 		return
 	}

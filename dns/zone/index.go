@@ -4,6 +4,9 @@
 // endpoint slices and namespaces. dns feeds it objects and asks it questions. It opens no socket, starts no goroutine
 // and keeps no object that it was given.
 //
+// index.go takes the objects, objects.go reads what names need of them; lookup.go finds what a name stands for, and
+// answer.go writes that as DNS records.
+//
 // Invariants:
 //  1. An entry is immutable once a shard holds it: a change replaces it, so that a question reads it without a lock.
 //  2. A change touches its own service's entry and the addresses of the changed part; nothing else is computed again.
@@ -32,13 +35,13 @@ type Index struct {
 	seed   maphash.Seed
 	serial atomic.Uint32
 
-	services [shards]shard
-	reverse  [shards]addresses
+	namespaces sync.Map // name -> struct{}
+	services   [shards]shard
+	reverse    [shards]addresses
 
 	mu sync.Mutex // one change at a time
-	// spaces and parts are what a change needs to know of the state before it.
-	spaces sync.Map // namespace -> struct{}
-	parts  map[string]string
+	// serviceOf is the service of each endpoint slice, both as namespace/name: a slice can move to another service.
+	serviceOf map[string]string
 }
 
 type shard struct {
@@ -58,7 +61,7 @@ type owner struct {
 	cluster bool   // the service's own address
 }
 
-// entry is one service with its ready endpoints.
+// entry is one service with its ready endpoints. It may have slices before it exists.
 type entry struct {
 	exists   bool // false: slices came before their service
 	headless bool
@@ -87,10 +90,10 @@ type endpoint struct {
 // New returns the names of an empty cluster. domain is like "cluster.local"; ttl is in seconds.
 func New(domain string, ttl uint32) *Index {
 	index := &Index{
-		domain: strings.ToLower(strings.Trim(domain, ".")) + ".",
-		ttl:    ttl,
-		seed:   maphash.MakeSeed(),
-		parts:  map[string]string{},
+		domain:    strings.ToLower(strings.Trim(domain, ".")) + ".",
+		ttl:       ttl,
+		seed:      maphash.MakeSeed(),
+		serviceOf: map[string]string{},
 	}
 	for i := range index.services {
 		index.services[i].m = map[string]*entry{}
@@ -107,9 +110,11 @@ func (x *Index) changed() {
 	x.serial.Store(uint32(time.Now().Unix())) // serial numbers wrap (RFC 1982)
 }
 
+// shard is the part of the services that key is in.
 func (x *Index) shard(key string) *shard { return &x.services[maphash.String(x.seed, key)%shards] }
 
-func (x *Index) of(a netip.Addr) *addresses {
+// reverseShard is the part of the addresses that a is in.
+func (x *Index) reverseShard(a netip.Addr) *addresses {
 	return &x.reverse[maphash.Comparable(x.seed, a)%shards]
 }
 
@@ -134,13 +139,13 @@ func (x *Index) put(key string, e *entry) {
 }
 
 // SetNamespace notes that there is a namespace, DropNamespace that there is none.
-func (x *Index) SetNamespace(name string) { x.spaces.Store(name, struct{}{}) }
+func (x *Index) SetNamespace(name string) { x.namespaces.Store(name, struct{}{}) }
 
 // DropNamespace is SetNamespace's opposite.
-func (x *Index) DropNamespace(name string) { x.spaces.Delete(name) }
+func (x *Index) DropNamespace(name string) { x.namespaces.Delete(name) }
 
 func (x *Index) namespace(name string) bool {
-	_, ok := x.spaces.Load(name)
+	_, ok := x.namespaces.Load(name)
 	return ok
 }
 
@@ -191,20 +196,20 @@ func (x *Index) SetSlice(s *discoveryv1.EndpointSlice) (service string, answerab
 	id := s.Namespace + "/" + s.Name
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if was := x.parts[id]; was != "" && was != s.Namespace+"/"+service {
-		x.dropPart(was, s.Name)
-		delete(x.parts, id)
+	if was := x.serviceOf[id]; was != "" && was != s.Namespace+"/"+service {
+		x.dropFrom(was, s.Name)
+		delete(x.serviceOf, id)
 	}
 	if service == "" {
 		return "", false
 	}
 	key := s.Namespace + "/" + service
-	x.parts[id] = key
+	x.serviceOf[id] = key
 	old := x.get(key)
 	if old == nil {
 		old = &entry{}
 	}
-	part := compact(s)
+	part := readySlice(s)
 	e := *old
 	i, found := slices.BinarySearchFunc(old.slices, s.Name, func(s slice, name string) int {
 		return strings.Compare(s.name, name)
@@ -226,13 +231,14 @@ func (x *Index) DropSlice(namespace, name string) {
 	id := namespace + "/" + name
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if key := x.parts[id]; key != "" {
-		x.dropPart(key, name)
-		delete(x.parts, id)
+	if key := x.serviceOf[id]; key != "" {
+		x.dropFrom(key, name)
+		delete(x.serviceOf, id)
 	}
 }
 
-func (x *Index) dropPart(key, name string) {
+// dropFrom takes the slice called name from the service key.
+func (x *Index) dropFrom(key, name string) {
 	old := x.get(key)
 	if old == nil {
 		return
@@ -285,6 +291,7 @@ func (x *Index) own(key string, e *entry, s slice) {
 	}
 }
 
+// disown undoes own.
 func (x *Index) disown(key string, e *entry, s slice) {
 	if !e.exists {
 		return
@@ -294,16 +301,17 @@ func (x *Index) disown(key string, e *entry, s slice) {
 	}
 }
 
+// give adds an owner of an address.
 func (x *Index) give(a netip.Addr, o owner) {
-	s := x.of(a)
+	s := x.reverseShard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.m[a] = append(slices.Clip(s.m[a]), o) // readers hold the old one
 }
 
-// take takes one o away: an endpoint may be in two slices.
+// take removes an owner of an address, once: an endpoint may be in two slices.
 func (x *Index) take(a netip.Addr, o owner) {
-	s := x.of(a)
+	s := x.reverseShard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.Index(s.m[a], o)
@@ -317,7 +325,7 @@ func (x *Index) take(a netip.Addr, o owner) {
 }
 
 func (x *Index) owners(a netip.Addr) []owner {
-	s := x.of(a)
+	s := x.reverseShard(a)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.m[a]

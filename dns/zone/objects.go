@@ -53,9 +53,9 @@ func protocol(p corev1.Protocol) string {
 	return strings.ToLower(string(p))
 }
 
-// compact is what the names need of an endpoint slice: its ready endpoints. Those of a service that publishes not ready
-// ones too are all ready: the slice's writer says so.
-func compact(s *discoveryv1.EndpointSlice) slice {
+// readySlice is what the names need of an endpoint slice: its ready endpoints. Those of a service that publishes not
+// ready ones too are all ready: the slice's writer says so.
+func readySlice(s *discoveryv1.EndpointSlice) slice {
 	out := slice{name: s.Name}
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
 		return out
