@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	podkind "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/client/clienttest"
@@ -51,20 +52,10 @@ func run(t *testing.T, f *fake.Clientset, cfg Config) {
 }
 
 func pod(name, node string, f ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u"},
-		Spec: corev1.PodSpec{
-			NodeName:       node,
-			RestartPolicy:  corev1.RestartPolicyAlways,
-			Containers:     []corev1.Container{{Name: "c", Image: "i"}},
-			InitContainers: []corev1.Container{{Name: "init", Image: "i"}},
-		},
-		Status: corev1.PodStatus{Phase: corev1.PodPending},
-	}
-	for _, g := range f {
-		g(p)
-	}
-	return p
+	return apitest.Pod(name, append([]func(*corev1.Pod){
+		apitest.UID("u"), apitest.On(node), apitest.Phase(corev1.PodPending), apitest.Containers("init:init", "c"),
+		func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways },
+	}, f...)...)
 }
 
 func TestNodesAndPods(t *testing.T) {
