@@ -15,16 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	clienttesting "k8s.io/client-go/testing"
-)
 
-func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-}
+	"keelson/api/apitest"
+)
 
 // TestDeletedBeforeTheWatch: an informer learns of a pod that was deleted after its list and before its watch.
 func TestDeletedBeforeTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clientset := New(pod("stays"), pod("goes"))
+		clientset := New(apitest.Pod("stays"), apitest.Pod("goes"))
 		first := true
 		clientset.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 			if first {
@@ -60,7 +58,7 @@ func TestUnreadEvents(t *testing.T) {
 	}
 	defer watcher.Stop()
 	for i := range 500 {
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod(fmt.Sprint(i)),
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), apitest.Pod(fmt.Sprint(i)),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +78,7 @@ func TestUntil(t *testing.T) {
 		go func() { // ends with the second creation
 			for _, name := range []string{"a", "b"} {
 				time.Sleep(50 * time.Second)
-				if _, err := pods.Create(context.WithoutCancel(t.Context()), pod(name),
+				if _, err := pods.Create(context.WithoutCancel(t.Context()), apitest.Pod(name),
 					metav1.CreateOptions{}); err != nil {
 					t.Error(err)
 				}
