@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,6 +101,23 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 	}
 	if len(free) > 0 {
 		t.Errorf("not in the chain: %v", free)
+	}
+}
+
+// TestOrder: the table has Kubernetes' plugins in the order of its AllOrderedPlugins, and those of its own at their
+// places. See docs/checklists/admission-plugin.md.
+func TestOrder(t *testing.T) {
+	want := strings.Fields(`
+AlwaysAdmit NamespaceAutoProvision NamespaceLifecycle NamespaceExists LimitPodHardAntiAffinityTopology LimitRanger
+ServiceAccount NodeRestriction TaintNodesByCondition AlwaysPullImages ImagePolicyWebhook PodSecurity PodNodeSelector
+Priority DefaultTolerationSeconds PodTolerationRestriction EventRateLimit ExtendedResourceToleration DefaultStorageClass
+StorageObjectInUseProtection PodGroupProtection OwnerReferencesPermissionEnforcement PersistentVolumeClaimResize
+RuntimeClass CertificateApproval CertificateSigning ClusterTrustBundleAttest CertificateSubjectRestriction
+DefaultIngressClass DenyServiceExternalIPs ServiceExternalIPs PodTopologyLabels NodeDeclaredFeatureValidator
+PodResizeValidator MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy
+ValidatingAdmissionWebhook ResourceQuota AlwaysDeny`)
+	if diff := cmp.Diff(want, Names()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
