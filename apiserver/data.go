@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -62,7 +63,7 @@ type Data struct {
 
 // Open makes the data of a server.
 func Open(config DataConfig) *Data {
-	log := discardUnlessSet(config.Log)
+	log := cmp.Or(config.Log, slog.New(slog.DiscardHandler))
 	measured := withStorageMetrics(config.Store)
 	cache := watchcache.New(watchcache.Config{Store: measured, Log: log})
 	rows := resources.Table(config.Gates)
@@ -99,11 +100,4 @@ func Open(config DataConfig) *Data {
 		collectors: slices.Concat([]prometheus.Collector{measured.duration}, config.Outbound.Collectors(),
 			opened.Collectors()),
 	}
-}
-
-func discardUnlessSet(log *slog.Logger) *slog.Logger {
-	if log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return log
 }

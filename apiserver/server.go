@@ -150,15 +150,12 @@ type Server struct {
 // New makes the second half of a server: handlers -> what follows the objects -> pipeline. Nothing runs yet.
 func New(config Config) (*Server, error) {
 	patch.LimitCopies()
-	config.Log = discardUnlessSet(config.Log)
+	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
 	config.Grace = cmp.Or(config.Grace, 10*time.Second)
-	config.Extra = maps.Clone(config.Extra)
-	if config.Extra == nil {
-		config.Extra = map[string]http.Handler{}
-	}
-	maps.Copy(config.Extra, config.Parts.Extra)
 	data := config.Data
-	config.Extra[mux.Path] = data.tunnels
+	extra := map[string]http.Handler{mux.Path: data.tunnels}
+	maps.Copy(extra, config.Extra)
+	maps.Copy(extra, config.Parts.Extra)
 	stopping := make(chan struct{})
 	metrics := pipeline.NewMetrics()
 
@@ -201,7 +198,7 @@ func New(config Config) (*Server, error) {
 		registry: metrics.Registry,
 		version:  config.Version,
 		flags:    config.Flags,
-		extra:    config.Extra,
+		extra:    extra,
 	}
 	rest, err := others.handler()
 	if err != nil {

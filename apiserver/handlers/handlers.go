@@ -63,10 +63,6 @@ type Handler struct {
 
 // New returns the handler of config's resources, which writes by writer.
 func New(config Config, writer *writes.Writer) *Handler {
-	log := config.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	connections := connect.New(config.Served, writer.Admission, config.Authorizer, config.Kubelets, config.Outbound)
 	return &Handler{
 		served:       config.Served,
@@ -75,7 +71,7 @@ func New(config Config, writer *writes.Writer) *Handler {
 		subresources: subresources(config, writer, connections),
 		connections:  connections,
 		metrics:      config.Metrics,
-		log:          log,
+		log:          cmp.Or(config.Log, slog.New(slog.DiscardHandler)),
 	}
 }
 
