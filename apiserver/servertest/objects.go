@@ -54,7 +54,10 @@ func Pod(name string) *corev1.Pod {
 			Name:  "main",
 			Image: "keelson.local/hello",
 			Ports: []corev1.ContainerPort{{ContainerPort: 80}},
-			Env:   []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+			Env: []corev1.EnvVar{
+				{Name: "A", Value: "1"},
+				{Name: "B", Value: "2"},
+			},
 		}}},
 	}
 }
