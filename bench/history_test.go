@@ -54,6 +54,18 @@ func TestHistoryIsAppended(t *testing.T) {
 	}
 }
 
+// TestScheduledResults: a workload has a rate with its goal, and a restart its first decision.
+func TestScheduledResults(t *testing.T) {
+	load := Scheduled{Workload: "plain", Nodes: 5, Pods: 10, Rate: 7, Target: 8, P99: time.Millisecond}
+	if got := load.results(); len(got) != 3 || got[0].ok() || got[0].Unit != "pods/s" || got[1].Value != 1 {
+		t.Errorf("got %+v", got)
+	}
+	restart := Scheduled{Workload: "restart", First: time.Second, StateMB: 3}
+	if got := restart.results(); len(got) != 2 || got[0].Value != 1000 || got[1].Value != 3 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // TestHistoryFailsBeforeMeasuring: a path that cannot be written ends the run before the first scenario.
 func TestHistoryFailsBeforeMeasuring(t *testing.T) {
 	cfg := Config{

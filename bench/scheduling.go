@@ -40,6 +40,7 @@ type SchedulingConfig struct {
 	Workloads []string // by name; none: all
 	Scale     float64  // factor for the numbers of nodes and pods; 1: unchanged
 	JSON      bool
+	History   string    // as in Config
 	Profile   io.Writer // receives a CPU profile of the measured part of one workload; nil: none
 }
 
@@ -66,6 +67,21 @@ type Scheduled struct {
 	First time.Duration `json:"firstDecision,omitempty"`
 }
 
+// results are the figures of a history.
+func (s *Scheduled) results() []Result {
+	figure := func(name string, value float64, unit string) Result {
+		of := fmt.Sprintf("%s, %d pods on %d nodes with %d before", s.Workload, s.Pods, s.Nodes, s.Before)
+		return Result{Scenario: "scheduler", Figure: of + name, Value: value, Unit: unit}
+	}
+	if s.First > 0 {
+		return []Result{figure(": start to first decision", ms(s.First), "ms"), figure(": state", s.StateMB, "MB")}
+	}
+	rate := figure("", s.Rate, "pods/s")
+	rate.Limit = s.Target
+	rate.Higher = true
+	return []Result{rate, figure(": attempt, p99", ms(s.P99), "ms"), figure(": processor time a pod", ms(s.CPU), "ms")}
+}
+
 // stallLimit is how long a workload may go without progress.
 const stallLimit = 2 * time.Minute
 
@@ -74,7 +90,12 @@ const creators = 128
 
 // RunScheduling measures the scheduler against an API server with a durable store in this process, without kubelets and
 // controllers. It prints one line per workload.
-func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) error {
+func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) (err error) {
+	history, err := openHistory(cfg.History)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, history.close()) }()
 	defer memory.Pace(0)() // the same garbage collector settings as in cluster
 	// client-go logs each event that is not written when a workload ends
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
@@ -92,6 +113,9 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) err
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", l.name, err))
 			continue
+		}
+		if err := history.add(scheduled.results()); err != nil {
+			return err
 		}
 		if cfg.JSON {
 			if err := json.NewEncoder(out).Encode(scheduled); err != nil {

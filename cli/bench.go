@@ -25,8 +25,7 @@ func benchCommand(std Stdio) *cobra.Command {
 			"  keelson bench start --history docs/performance.jsonl",
 	}
 	cmd.Flags().BoolVar(&cfg.JSON, "json", false, "one JSON object a figure")
-	cmd.Flags().StringVar(&cfg.History, "history", "", "`FILE` to which the figures are appended, one JSON object a "+
-		"line, with the time, the program and the machine")
+	historyFlag(cmd, &cfg.History)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		for _, a := range args {
 			if !slices.Contains(bench.Names(), a) {
@@ -45,6 +44,11 @@ func benchCommand(std Stdio) *cobra.Command {
 	return cmd
 }
 
+func historyFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "history", "", "`FILE` to which the figures are appended, one JSON object a line, with "+
+		"the time, the program and the machine")
+}
+
 func benchSchedulerCommand(std Stdio) *cobra.Command {
 	cfg := bench.SchedulingConfig{Scale: 1}
 	names := bench.SchedulingWorkloads()
@@ -59,6 +63,7 @@ func benchSchedulerCommand(std Stdio) *cobra.Command {
 			"  keelson bench scheduler plain spread-hard --scale 0.1",
 	}
 	cmd.Flags().BoolVar(&cfg.JSON, "json", false, "one JSON object a workload")
+	historyFlag(cmd, &cfg.History)
 	cmd.Flags().Float64Var(&cfg.Scale, "scale", cfg.Scale, "`FACTOR` for the numbers of nodes and pods")
 	cmd.Flags().StringVar(&profile, "cpuprofile", "", "`FILE` for a profile of the processor time of measured parts")
 	cmd.RunE = func(command *cobra.Command, args []string) (err error) {
