@@ -89,6 +89,7 @@ type (
 		Plugin   string `json:"plugin"`
 		Reason   string `json:"reason"`
 		Shortage string `json:"short,omitempty"`
+		Taint    *Taint `json:"taint,omitempty"`
 		Nearest  bool   `json:"nearest,omitempty"`
 		Hint     string `json:"hint,omitempty"`
 	}
@@ -101,10 +102,11 @@ type (
 	}
 
 	pluginScoreJSON struct {
-		Plugin string `json:"plugin"`
-		Raw    int64  `json:"raw"`
-		Score  int64  `json:"score"`
-		Weight int64  `json:"weight"`
+		Plugin string      `json:"plugin"`
+		Raw    int64       `json:"raw"`
+		Score  int64       `json:"score"`
+		Weight int64       `json:"weight"`
+		Facts  *ScoreFacts `json:"facts,omitempty"`
 	}
 
 	ruleScoreJSON struct {
@@ -133,7 +135,7 @@ func (a *Attempt) MarshalJSON() ([]byte, error) {
 				Node:  s.Node,
 				Total: s.Total,
 				Plugins: each(s.Plugins, func(_ int, p PluginScore) pluginScoreJSON {
-					return pluginScoreJSON{p.Plugin, p.Raw, p.Normalized, p.Weight}
+					return pluginScoreJSON{p.Plugin, p.Raw, p.Normalized, p.Weight, p.Facts}
 				}),
 				Rules: each(s.Rules, func(_ int, r RuleScore) ruleScoreJSON {
 					return ruleScoreJSON{r.Raw, r.Normalized, r.Failed}
@@ -171,7 +173,9 @@ func (a *Attempt) UnmarshalJSON(doc []byte) error {
 				Node:  s.Node,
 				Total: s.Total,
 				Plugins: each(s.Plugins, func(_ int, p pluginScoreJSON) PluginScore {
-					return NewPluginScore(p.Plugin, p.Raw, p.Score, p.Weight)
+					score := NewPluginScore(p.Plugin, p.Raw, p.Score, p.Weight)
+					score.Facts = p.Facts
+					return score
 				}),
 				Rules: each(s.Rules, func(i int, r ruleScoreJSON) RuleScore {
 					score := RuleScore{Raw: r.Raw, Normalized: r.Score, Failed: r.Failed}

@@ -94,6 +94,41 @@ type PluginScore struct {
 	Normalized int64  `json:"normalized"`
 	Weight     int64  `json:"weight"`
 	Weighted   int64  `json:"weighted"`
+	// Facts are what the raw score was computed from, of plugins that say so, for the first nodes; nil: unknown.
+	Facts *ScoreFacts `json:"facts,omitempty"`
+}
+
+// ScoreFacts are what a plugin computed a node's score from.
+type ScoreFacts struct {
+	// Balance is NodeResourcesBalancedAllocation's.
+	Balance *Balance `json:"balance,omitempty"`
+	// Images are the pod's images that nodes have, for ImageLocality, which adds up their sizes, each times the share
+	// of the nodes that have it. A sum below MinImageBytes gives 0.
+	Images        []NodeImage `json:"images,omitempty"`
+	MinImageBytes int64       `json:"minImageBytes,omitempty"`
+}
+
+// Balance is how equally the resources of a node are in use: 100 minus the standard deviation of their utilizations in
+// percent, which of two is half their difference.
+type Balance struct {
+	Resources []Utilization `json:"resources,omitempty"`
+	Without   int64         `json:"without"`
+	With      int64         `json:"with"`
+}
+
+// Utilization is the part of a resource of a node that is requested, without the pod and with it, in percent.
+type Utilization struct {
+	Resource string  `json:"resource"`
+	Without  float64 `json:"without"`
+	With     float64 `json:"with"`
+}
+
+// NodeImage is an image of the pod: its size on this node (0: it is not there), and how many of all nodes have it.
+type NodeImage struct {
+	Image string `json:"image"`
+	Bytes int64  `json:"bytes,omitempty"`
+	Nodes int32  `json:"nodes"`
+	Of    int32  `json:"of"`
 }
 
 // NewPluginScore returns a plugin's score, from what it gave the node.
@@ -133,10 +168,27 @@ type Refusal struct {
 	Plugin   string `json:"plugin"`
 	Reason   string `json:"reason"`
 	Shortage string `json:"shortage,omitempty"`
+	// Taint is the taint that the pod does not tolerate, if that is why.
+	Taint *Taint `json:"taint,omitempty"`
 	// Nearest: the node is the closest to a fit; Hint is a change that would make the pod fit there. Only the story has
 	// them: Fixes names what would help.
 	Nearest bool   `json:"-"`
 	Hint    string `json:"-"`
+}
+
+// Taint is a taint of a node.
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"`
+}
+
+// String returns key=value:effect, as kubectl does.
+func (t *Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
 // RefusalGroup counts nodes that one plugin refused for one reason; Plugin is empty where only the reason was counted.
@@ -186,15 +238,42 @@ func (d *PodDecision) DeepCopyObject() runtime.Object {
 	return out
 }
 
+// clone returns a shallow copy; nil stays nil.
+func clone[T any](of *T) *T {
+	if of == nil {
+		return nil
+	}
+	out := *of
+	return &out
+}
+
+func (f *ScoreFacts) deepCopy() *ScoreFacts {
+	out := clone(f)
+	if out == nil {
+		return nil
+	}
+	out.Images = slices.Clone(f.Images)
+	if out.Balance = clone(f.Balance); out.Balance != nil {
+		out.Balance.Resources = slices.Clone(f.Balance.Resources)
+	}
+	return out
+}
+
 func (s *PodDecisionStatus) deepCopy() PodDecisionStatus {
 	out := *s
 	out.ExtensionPoints = slices.Clone(s.ExtensionPoints)
 	out.Refusals = slices.Clone(s.Refusals)
+	for i := range out.Refusals {
+		out.Refusals[i].Taint = clone(out.Refusals[i].Taint)
+	}
 	out.Fixes = slices.Clone(s.Fixes)
 	out.Scores = slices.Clone(s.Scores)
 	out.Rules = slices.Clone(s.Rules)
 	for i := range out.Scores {
 		out.Scores[i].Plugins = slices.Clone(s.Scores[i].Plugins)
+		for j := range out.Scores[i].Plugins {
+			out.Scores[i].Plugins[j].Facts = out.Scores[i].Plugins[j].Facts.deepCopy()
+		}
 		out.Scores[i].Rules = slices.Clone(s.Scores[i].Rules)
 	}
 	out.RefusedBy = slices.Clone(s.RefusedBy)

@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/decisions"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
 	"keelson/scheduler/state"
 )
 
@@ -25,6 +26,7 @@ const (
 	SmallCluster = 100
 	maxVerdicts  = 16
 	maxScores    = 5
+	maxFacts     = 3 // nodes whose scores are explained
 	mostPoints   = 5
 	// maxExplained bounds the refusals of a large cluster that are explained to find the nearest node.
 	maxExplained = framework.ExplainedRefusals
@@ -232,6 +234,9 @@ func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verd
 		return distance
 	}
 	distance.Shortage, distance.Hint, distance.distance = callExplainer(attempt, at, refusal.Node, refusal.Status)
+	if refusal.Status.Plugin == "TaintToleration" {
+		distance.Taint = plugins.Untolerated(attempt.Pod, refusal.Node)
+	}
 	if attempt.Chosen != nil || attempt.DrainedNodes[refusal.Node.Name] {
 		distance.Hint = "" // the pod has a node, or must not get this one
 	}
@@ -305,6 +310,9 @@ func scores(attempt *framework.Attempt, small bool) []decisions.NodeScore {
 		mine := shares[i*len(attempt.ScoredBy) : (i+1)*len(attempt.ScoredBy)]
 		for p, w := range attempt.ScoredBy {
 			mine[p] = decisions.NewPluginScore(w.Name, attempt.Raw[p][at], attempt.Scores[p][at], w.Weight)
+			if i < maxFacts && w.ScoreFacts != nil {
+				mine[p].Facts = w.ScoreFacts(attempt.Pod, attempt.Snapshot, attempt.Feasible[at])
+			}
 		}
 		out[i] = decisions.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
 	}

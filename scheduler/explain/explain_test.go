@@ -51,6 +51,61 @@ func judging(t *testing.T) *plugins.CELPolicy {
 	return &plugins.CELPolicy{Own: own, Objects: set}
 }
 
+// TestScoreFacts: what the scores of balance and images are computed from leads to the scores: 50:50 gets 75, 20:60
+// gets 65, and an image of 7 MB nothing.
+func TestScoreFacts(t *testing.T) {
+	h := schedtest.New(1, 1)
+	half := schedtest.Node("half", schedtest.Allocatable(corev1.ResourceCPU, "4"),
+		schedtest.Allocatable(corev1.ResourceMemory, "6Gi"))
+	half.Status.Images = []corev1.ContainerImage{{Names: []string{"app:1"}, SizeBytes: 7 << 20}}
+	uneven := schedtest.Node("uneven", schedtest.Allocatable(corev1.ResourceCPU, "10"),
+		schedtest.Allocatable(corev1.ResourceMemory, "5Gi"))
+	h.Add(half, uneven)
+	pod := schedtest.Pod("web", schedtest.Requests("2", "3Gi"))
+	pod.Spec.Containers[0].Image = "app:1"
+	found := map[string]*decisions.ScoreFacts{}
+	raw := map[string]int64{}
+	for _, node := range explain.Decision(h.Try(pod), 1, 0).Scores {
+		for _, score := range node.Plugins {
+			if score.Facts != nil {
+				found[node.Node+" "+score.Plugin] = score.Facts
+				raw[node.Node+" "+score.Plugin] = score.Raw
+			}
+		}
+	}
+	use := func(cpu, memory float64, with int64) *decisions.ScoreFacts {
+		return &decisions.ScoreFacts{Balance: &decisions.Balance{
+			Resources: []decisions.Utilization{{Resource: "cpu", With: cpu}, {Resource: "memory", With: memory}},
+			Without:   100,
+			With:      with,
+		}}
+	}
+	image := func(bytes int64) *decisions.ScoreFacts {
+		return &decisions.ScoreFacts{
+			Images:        []decisions.NodeImage{{Image: "app:1", Bytes: bytes, Nodes: 1, Of: 2}},
+			MinImageBytes: 23 << 20,
+		}
+	}
+	want := map[string]*decisions.ScoreFacts{
+		"half NodeResourcesBalancedAllocation":   use(50, 50, 100),
+		"uneven NodeResourcesBalancedAllocation": use(20, 60, 80),
+		"half ImageLocality":                     image(7 << 20),
+		"uneven ImageLocality":                   image(0),
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+	for name, score := range map[string]int64{
+		"half NodeResourcesBalancedAllocation":   75,
+		"uneven NodeResourcesBalancedAllocation": 65,
+		"half ImageLocality":                     0,
+	} {
+		if raw[name] != score {
+			t.Errorf("%s: raw score %d, want %d", name, raw[name], score)
+		}
+	}
+}
+
 // TestDecisions compares what people read, messages included, with golden files.
 func TestDecisions(t *testing.T) {
 	small := []any{

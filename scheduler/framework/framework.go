@@ -44,6 +44,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/decisions"
 	"keelson/scheduler/state"
 )
 
@@ -113,6 +114,9 @@ type Plugin struct {
 	// PreScore returns the scorer of nodes for a pod. The zero NodeScorer treats all nodes as equal. nodes are the
 	// feasible nodes.
 	PreScore func(c *CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) NodeScorer
+	// ScoreFacts returns what the score of a node is computed from, for explain to show. It is called for a few nodes
+	// of each pod that gets one.
+	ScoreFacts func(pod *state.PodInfo, s *state.Snapshot, n *state.NodeInfo) *decisions.ScoreFacts
 	// Reserve reserves what a pod needs besides the node's resources, such as volumes. An error that is a *Status
 	// refuses the pod; after any other error the attempt is repeated. Unreserve undoes it, and may be called without a
 	// Reserve.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/api/decisions"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -23,8 +24,9 @@ type NodeResourcesBalancedAllocation struct {
 // Plugin returns the descriptor.
 func (p NodeResourcesBalancedAllocation) Plugin() *framework.Plugin {
 	return &framework.Plugin{
-		Name:     "NodeResourcesBalancedAllocation",
-		PreScore: p.PreScore,
+		Name:       "NodeResourcesBalancedAllocation",
+		PreScore:   p.PreScore,
+		ScoreFacts: p.facts,
 	}
 }
 
@@ -46,6 +48,33 @@ func (p NodeResourcesBalancedAllocation) PreScore(
 	b := cpuMemoryBalance{pod.Request.MilliCPU, pod.Request.Memory}
 	return framework.NodeScorer{Score: b.Score, NodeLocal: true}
 }
+
+// facts returns the utilizations that the score compares.
+func (p NodeResourcesBalancedAllocation) facts(
+	pod *state.PodInfo, _ *state.Snapshot, n *state.NodeInfo,
+) *decisions.ScoreFacts {
+	resources := p.Resources
+	if resources == nil {
+		resources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+	}
+	if !slices.ContainsFunc(resources, func(r corev1.ResourceName) bool { return pod.Request.Get(r) > 0 }) {
+		return nil
+	}
+	b := resourceBalance{resources, &pod.Request, p.Devices.of(pod, resources)}
+	names, without, with := b.utilizations(n)
+	out := &decisions.Balance{Without: balanced(deviation(without)), With: balanced(deviation(with))}
+	for i, name := range names {
+		out.Resources = append(out.Resources, decisions.Utilization{
+			Resource: string(name),
+			Without:  percent(without[i]),
+			With:     percent(with[i]),
+		})
+	}
+	return &decisions.ScoreFacts{Balance: out}
+}
+
+// percent rounds a share to a tenth of a percent.
+func percent(share float64) float64 { return math.Round(share*1000) / 10 }
 
 type cpuMemoryBalance struct{ cpu, memory int64 }
 
@@ -82,17 +111,25 @@ type resourceBalance struct {
 }
 
 func (b resourceBalance) Score(n *state.NodeInfo) int64 {
-	var with, without []float64
+	_, without, with := b.utilizations(n)
+	return improved(balanced(deviation(with)), balanced(deviation(without)))
+}
+
+// utilizations returns the resources that count on a node, and the shares in use without the pod and with it.
+func (b resourceBalance) utilizations(
+	n *state.NodeInfo,
+) (names []corev1.ResourceName, without, with []float64) {
 	for _, r := range b.resources {
 		offers, taken := b.devices.on(n, r)
 		requests := b.requests.Get(r)
 		if offers == 0 || requests == 0 && !native(r) {
 			continue
 		}
+		names = append(names, r)
 		with = append(with, min(float64(taken+requests)/float64(offers), 1))
 		without = append(without, min(float64(taken)/float64(offers), 1))
 	}
-	return improved(balanced(deviation(with)), balanced(deviation(without)))
+	return names, without, with
 }
 
 // deviation returns the standard deviation of parts; 0 if there are fewer than two.

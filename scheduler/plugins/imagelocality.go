@@ -5,6 +5,7 @@ package plugins
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/api/decisions"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -16,8 +17,9 @@ type ImageLocality struct{}
 // Plugin returns the descriptor.
 func (p ImageLocality) Plugin() *framework.Plugin {
 	return &framework.Plugin{
-		Name:     "ImageLocality",
-		PreScore: p.PreScore,
+		Name:       "ImageLocality",
+		PreScore:   p.PreScore,
+		ScoreFacts: p.facts,
 	}
 }
 
@@ -31,7 +33,15 @@ const (
 func (ImageLocality) PreScore(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
-	var l imageScorer
+	l := imagesOf(pod, s)
+	if len(l.images) == 0 {
+		return framework.NodeScorer{}
+	}
+	return framework.NodeScorer{Score: l.Score, NodeLocal: true}
+}
+
+// imagesOf returns the scorer for a pod, with those of its images that nodes have.
+func imagesOf(pod *state.PodInfo, s *state.Snapshot) (l imageScorer) {
 	spec := &pod.Pod.Spec
 	add := func(name string) {
 		if name == "" {
@@ -49,10 +59,21 @@ func (ImageLocality) PreScore(
 		add(spec.Containers[i].Image)
 	}
 	l.count = int64(len(spec.InitContainers) + len(spec.Containers) + imageVolumes(spec, add))
-	if len(l.images) == 0 {
-		return framework.NodeScorer{}
+	return l
+}
+
+// facts returns the sizes of the images.
+func (ImageLocality) facts(pod *state.PodInfo, s *state.Snapshot, n *state.NodeInfo) *decisions.ScoreFacts {
+	out := &decisions.ScoreFacts{MinImageBytes: smallImage}
+	for _, img := range imagesOf(pod, s).images {
+		out.Images = append(out.Images, decisions.NodeImage{
+			Image: img.name,
+			Bytes: n.Images[img.name],
+			Nodes: int32(s.ImageNodes(img.name)),
+			Of:    int32(len(s.Nodes)),
+		})
 	}
-	return framework.NodeScorer{Score: l.Score, NodeLocal: true}
+	return out
 }
 
 func imageVolumes(spec *corev1.PodSpec, add func(string)) (count int) {

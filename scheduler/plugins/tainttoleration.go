@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"keelson/api/decisions"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -94,6 +95,24 @@ func explainTaints(
 		return cmp.Or(short, cordoned), "", 2
 	}
 	return short, "add toleration " + strings.TrimPrefix(hint, " and "), 2
+}
+
+// Untolerated returns the taint that explainTaints names; nil: there is none.
+func Untolerated(pod *state.PodInfo, n *state.NodeInfo) *decisions.Taint {
+	var found *corev1.Taint
+	for i := range n.Node.Spec.Taints {
+		taint := &n.Node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, taint) {
+			continue
+		}
+		if found = taint; !n.Node.Spec.Unschedulable || taint.Key != corev1.TaintNodeUnschedulable {
+			break
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return &decisions.Taint{Key: found.Key, Value: found.Value, Effect: string(found.Effect)}
 }
 
 // TaintText formats a taint as kubectl does: key=value:effect.

@@ -92,6 +92,8 @@ type Hop struct {
 	Allowed bool   `json:"allowed"`
 	// Fake means that the node is simulated: nothing listens there.
 	Fake bool `json:"fake,omitempty"`
+
+	deniedOut, deniedIn bool // what Egress and Ingress say
 }
 
 // Expected is the expected result of a connection, by the API objects.
@@ -303,9 +305,12 @@ func (t *Trace) hop(traceInput *TraceInput, at netip.AddrPort, probability float
 	h.Egress = verdictWords(out)
 	h.Ingress = verdictWords(in)
 	h.Allowed = out.Allowed() && in.Allowed()
+	h.deniedOut = !out.Allowed()
+	h.deniedIn = !in.Allowed()
 	if traceInput.From.Spec.HostNetwork && server.Pod != nil && h.Node == t.Node {
 		h.Ingress = "what comes from the pod's own node is not judged"
 		h.Allowed = true
+		h.deniedIn = false
 	}
 	return h
 }
@@ -395,9 +400,9 @@ func (t *Trace) expect() {
 func (t *Trace) stopper() string {
 	for _, h := range t.Hops {
 		switch {
-		case strings.HasPrefix(h.Egress, "denied"):
+		case h.deniedOut:
 			return "egress of " + t.From + " is " + h.Egress
-		case strings.HasPrefix(h.Ingress, "denied"):
+		case h.deniedIn:
 			return "ingress of " + h.Pod + " is " + h.Ingress
 		case h.NoWay != "":
 			return h.NoWay

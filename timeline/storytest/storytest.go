@@ -142,6 +142,7 @@ func Journey() []event.Event {
 						Plugin:   "TaintToleration",
 						Reason:   "node(s) had untolerated taint(s)",
 						Shortage: "taint gpu=true:NoSchedule not tolerated",
+						Taint:    &decisions.Taint{Key: "gpu", Value: "true", Effect: "NoSchedule"},
 					}},
 					Scores: []decisions.NodeScore{
 						{

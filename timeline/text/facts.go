@@ -493,8 +493,8 @@ func scored(d *decisions.Attempt) []string {
 
 // lead describes why a node does not fit.
 func lead(v decisions.Refusal) string {
-	if taint, ok := strings.CutSuffix(v.Shortage, " not tolerated"); ok {
-		return " has " + taint
+	if v.Taint != nil {
+		return " has taint " + v.Taint.String()
 	}
 	if v.Shortage != "" {
 		return " " + v.Shortage

@@ -211,6 +211,7 @@ func TestFakeNode(t *testing.T) {
 					Node:     "f",
 					Plugin:   "TaintToleration",
 					Shortage: "taint keelson.dev/fake=true:NoSchedule not tolerated",
+					Taint:    &decisions.Taint{Key: "keelson.dev/fake", Value: "true", Effect: "NoSchedule"},
 				}},
 			},
 		}}

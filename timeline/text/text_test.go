@@ -215,6 +215,7 @@ func pending() []event.Event {
 								Plugin:   "TaintToleration",
 								Reason:   "node(s) had untolerated taint(s)",
 								Shortage: "taint gpu=true:NoSchedule not tolerated",
+								Taint:    &decisions.Taint{Key: "gpu", Value: "true", Effect: "NoSchedule"},
 							},
 						},
 						Fixes: []string{"fits on node-2 if memory request <= 2.9Gi"},
@@ -414,6 +415,7 @@ func TestWhyAtWidths(t *testing.T) {
 		},
 		"preempts": {Tries: 1, Decision: preempts},
 		"policies": {Node: "node-0", For: us(200), Decision: judged},
+		"facts":    {Node: "node-1", For: us(200), Decision: computed()},
 	} {
 		for _, width := range []int{60, 80, 120} {
 			why.Namespace = "default"
@@ -428,6 +430,38 @@ func TestWhyAtWidths(t *testing.T) {
 			golden(t, fmt.Sprintf("why-%s-%d", name, width), b.Bytes())
 		}
 	}
+}
+
+// computed is a decision whose scores say what they were computed from: 50:50 wins over 20:60, and small images do not
+// count.
+func computed() *decisions.Attempt {
+	node := func(name string, raw, total int64, balance decisions.Balance, image int64) decisions.NodeScore {
+		balanced := decisions.NewPluginScore("NodeResourcesBalancedAllocation", raw, raw, 1)
+		balanced.Facts = &decisions.ScoreFacts{Balance: &balance}
+		images := decisions.NewPluginScore("ImageLocality", 0, 0, 1)
+		images.Facts = &decisions.ScoreFacts{
+			Images:        []decisions.NodeImage{{Image: "app:1", Bytes: image, Nodes: 1, Of: 2}},
+			MinImageBytes: 23 << 20,
+		}
+		return decisions.NodeScore{Node: name, Total: total, Plugins: []decisions.PluginScore{balanced, images}}
+	}
+	return &decisions.Attempt{PodDecisionStatus: decisions.PodDecisionStatus{
+		Node:     "node-1",
+		Nodes:    2,
+		Feasible: 2,
+		Scores: []decisions.NodeScore{
+			node("node-1", 75, 75, decisions.Balance{
+				Resources: []decisions.Utilization{{Resource: "cpu", With: 50}, {Resource: "memory", With: 50}},
+				Without:   100,
+				With:      100,
+			}, 7<<20),
+			node("node-2", 65, 65, decisions.Balance{
+				Resources: []decisions.Utilization{{Resource: "cpu", With: 20}, {Resource: "memory", With: 60}},
+				Without:   100,
+				With:      80,
+			}, 0),
+		},
+	}}
 }
 
 func TestLongLifeKeepsBothEnds(t *testing.T) {

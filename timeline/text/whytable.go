@@ -5,6 +5,7 @@ package text
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,21 +31,14 @@ type table struct {
 
 // heading prints the pod and its result.
 func (t table) heading(w *story.Why) {
-	name := w.Namespace + "/" + w.Name
-	lines := Fold(name+indent+fate(w), t.width, indent)
-	if name == clean(name) && strings.HasPrefix(lines[0], name) {
-		lines[0] = t.p.with(bold, name) + lines[0][len(name):]
-	}
-	for _, line := range lines {
-		if before, after, ok := strings.Cut(line, "on "+w.Node+" "); ok && w.Node != "" && w.Reason == "" {
-			line = before + "on " + t.p.with(green, w.Node) + " " + after
-		}
+	name := clean(w.Namespace + "/" + w.Name)
+	for _, line := range Fold(t.p.with(bold, name)+indent+t.fate(w), t.width, indent) {
 		t.b.WriteString(line + "\n")
 	}
 }
 
 // fate describes the pod's result in one sentence.
-func fate(w *story.Why) string {
+func (t table) fate(w *story.Why) string {
 	decision := w.Decision
 	switch {
 	case w.Reason != "":
@@ -69,8 +63,8 @@ func fate(w *story.Why) string {
 		was = "it is gone; it was "
 	}
 	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s",
-		was, w.Node, Took(w.For), plural(int(decision.Nodes), "node"), decision.Feasible, Took(decision.Filtering()),
-		Took(decision.Scoring()))
+		was, t.p.with(green, w.Node), Took(w.For), plural(int(decision.Nodes), "node"), decision.Feasible,
+		Took(decision.Filtering()), Took(decision.Scoring()))
 }
 
 // eviction prints when the pod must leave its node.
@@ -91,8 +85,14 @@ func (t table) eviction(w *story.Why) {
 	t.text(red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
 }
 
+// escapes are the sequences that color a text.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// visibleWidth is the number of characters of a text on a terminal.
+func visibleWidth(text string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(text, "")) }
+
 // Fold wraps a line between words at width characters if possible, with below as the prefix of further lines. Spaces
-// between words are kept.
+// between words are kept, and colors take no width.
 func Fold(text string, width int, below string) []string {
 	var lines []string
 	line := ""
@@ -104,7 +104,7 @@ func Fold(text string, width int, below string) []string {
 			end = len(word)
 		}
 		word, text = word[:end], word[end:]
-		if strings.TrimSpace(line) != "" && utf8.RuneCountInString(line+gap+word) > width {
+		if strings.TrimSpace(line) != "" && visibleWidth(line+gap+word) > width {
 			lines = append(lines, line)
 			line = below
 			gap = ""
@@ -137,16 +137,16 @@ func (t table) scores(decision *decisions.Attempt) {
 	if len(decision.Scores) == 0 || len(decision.Scores[0].Plugins) == 0 {
 		return
 	}
-	rows := [][]string{{"plugin", "weight"}}
+	rows := [][]string{{"plugin"}}
 	for _, pl := range decision.Scores[0].Plugins {
-		rows = append(rows, []string{pl.Plugin, fmt.Sprintf("x%d", pl.Weight)})
+		rows = append(rows, []string{pl.Plugin})
 		for _, r := range decision.Rules {
 			if r.Plugin == pl.Plugin {
-				rows = append(rows, []string{"  " + r.Policy + " " + r.Field, fmt.Sprintf("x%d", r.Weight)})
+				rows = append(rows, []string{"  " + r.Policy + " " + r.Field})
 			}
 		}
 	}
-	rows = append(rows, []string{"total", ""})
+	rows = append(rows, []string{"total"})
 	used := 0
 	shown := 0
 	for _, s := range decision.Scores {
@@ -183,8 +183,69 @@ func (t table) scores(decision *decisions.Attempt) {
 		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", decision.Tied))
 	}
 	t.rules(decision)
-	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the "+
-		"runner-up")
+	for i := range decision.Scores[0].Plugins {
+		t.scoreFacts(decision.Scores[:min(shown, len(decision.Scores))], i)
+	}
+	t.text(dim, "", "raw -> from 0 to 100, times the weight = score; the first node is the chosen one, the next is "+
+		"the runner-up")
+}
+
+// scoreFacts prints what the n-th plugin's scores of some nodes were computed from, if that is known.
+func (t table) scoreFacts(nodes []decisions.NodeScore, n int) {
+	headed := false
+	for _, node := range nodes {
+		if n >= len(node.Plugins) || node.Plugins[n].Facts == nil {
+			continue
+		}
+		score := &node.Plugins[n]
+		lines := imageFacts(score)
+		heading := "images count by size times the share of the nodes that have them"
+		if of := score.Facts.Balance; of != nil {
+			spread := "the standard deviation"
+			if len(of.Resources) == 2 { // which is the same
+				spread = "half the difference"
+			}
+			heading = "balance = 100 - " + spread + " of the parts in use; score = 75 + half of its change"
+			lines = []string{balance(score)}
+		}
+		if !headed {
+			t.text("", score.Plugin+": ", heading)
+			headed = true
+		}
+		for _, line := range lines {
+			t.text("", "  "+node.Node+" ", line)
+		}
+	}
+}
+
+// balance says how the score of NodeResourcesBalancedAllocation comes about.
+func balance(score *decisions.PluginScore) string {
+	of := score.Facts.Balance
+	parts := make([]string, 0, len(of.Resources))
+	for _, r := range of.Resources {
+		parts = append(parts, fmt.Sprintf("%s %s%% -> %s%%", r.Resource, number(r.Without), number(r.With)))
+	}
+	return fmt.Sprintf("%s: balance %d -> %d, score %d", strings.Join(parts, ", "), of.Without, of.With, score.Raw)
+}
+
+// imageFacts says how the score of ImageLocality comes about.
+func imageFacts(score *decisions.PluginScore) []string {
+	if len(score.Facts.Images) == 0 {
+		return []string{"no node has reported an image of the pod: 0"}
+	}
+	var parts []string
+	for _, img := range score.Facts.Images {
+		if img.Bytes == 0 {
+			parts = append(parts, img.Image+" is not there")
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %s on %d of %d nodes", img.Image, Size(img.Bytes), img.Nodes, img.Of))
+	}
+	line := fmt.Sprintf("%s: %d", strings.Join(parts, ", "), score.Raw)
+	if score.Raw == 0 {
+		line += ", because less than " + Size(score.Facts.MinImageBytes) + " in all does not count"
+	}
+	return []string{line}
 }
 
 // scoreColumn is a node's column: name, scores by plugin, total.
@@ -198,13 +259,13 @@ func scoreColumn(nodeScore *decisions.NodeScore, decision *decisions.Attempt) []
 		i := slices.IndexFunc(nodeScore.Plugins, func(o decisions.PluginScore) bool { return o.Plugin == pl.Plugin })
 		cell := ""
 		if i >= 0 {
-			cell = fmt.Sprintf("%d > %d = %d", nodeScore.Plugins[i].Raw, nodeScore.Plugins[i].Normalized,
-				nodeScore.Plugins[i].Weighted)
+			score := nodeScore.Plugins[i]
+			cell = fmt.Sprintf("%d -> %d, x%d = %d", score.Raw, score.Normalized, score.Weight, score.Weighted)
 		}
 		column = append(column, cell)
 		for i := range decision.Rules {
 			if decision.Rules[i].Plugin == pl.Plugin {
-				column = append(column, ruleCell(nodeScore, i))
+				column = append(column, ruleCell(nodeScore, i, decision.Rules[i].Weight))
 			}
 		}
 	}
@@ -212,7 +273,7 @@ func scoreColumn(nodeScore *decisions.NodeScore, decision *decisions.Attempt) []
 }
 
 // ruleCell is the score of a rule for a node.
-func ruleCell(s *decisions.NodeScore, rule int) string {
+func ruleCell(s *decisions.NodeScore, rule int, weight int64) string {
 	if rule >= len(s.Rules) {
 		return ""
 	}
@@ -220,8 +281,11 @@ func ruleCell(s *decisions.NodeScore, rule int) string {
 	if r.Failed {
 		return "no value = 0"
 	}
-	return fmt.Sprintf("%s > %d = %d", strconv.FormatFloat(r.Raw, 'g', 6, 64), r.Normalized, r.Weighted)
+	return fmt.Sprintf("%s -> %d, x%d = %d", number(r.Raw), r.Normalized, weight, r.Weighted)
 }
+
+// number formats a value with up to six digits.
+func number(value float64) string { return strconv.FormatFloat(value, 'g', 6, 64) }
 
 // rules prints the rules whose scores are in the table.
 func (t table) rules(d *decisions.Attempt) {
@@ -273,8 +337,8 @@ func (t table) refusals(decision *decisions.Attempt) {
 	for _, row := range rows {
 		t.text("", left(row[0], widths[0])+indent+left(row[1], widths[1])+indent, row[2])
 	}
-	if decision.Node == "" && slices.ContainsFunc(rows, func(row []string) bool {
-		return strings.Contains(row[2], fakeTaint)
+	if decision.Node == "" && slices.ContainsFunc(decision.Refusals, func(v decisions.Refusal) bool {
+		return v.Taint != nil && v.Taint.Key == fakeTaint && (!grouped || v.Nearest)
 	}) {
 		t.text("", "", fakeTaint+" is the taint of fake nodes (--fake-nodes), which run nothing: a pod that may run "+
 			"there in name only tolerates it, by spec.tolerations: [{key: "+fakeTaint+", operator: Exists}]")
