@@ -3,6 +3,7 @@
 package story
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -41,6 +42,7 @@ func Stages(of *Step) []Step {
 			HandOff: handOff,
 			Mark:    of.Mark,
 			Stage:   stage,
+			Idle:    idle(stage, took, request),
 		})
 		at += took
 		rest -= took
@@ -68,6 +70,15 @@ func Stages(of *Step) []Step {
 		add(StageRest, rest)
 	}
 	return out
+}
+
+// idle reports whether a stage that may refuse or change a request has done neither, quickly.
+func idle(stage Stage, took time.Duration, request *event.Request) bool {
+	if took >= WorthTelling || request.Code >= http.StatusBadRequest {
+		return false
+	}
+	return stage == StageAuthn || stage == StageAuthz ||
+		stage == StageAdmission && len(request.AdmissionChanged) == 0 && request.AdmissionSlow == ""
 }
 
 // TellingGroup reports whether a group says something about a user: every authenticated user is in the other.

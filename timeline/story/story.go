@@ -113,6 +113,8 @@ type Step struct {
 	ReportedBy string `json:"reportedBy,omitempty"`
 	// Watch is the change that a step delivers to watchers, which are its parts; nil: it delivers none.
 	Watch *Watch `json:"watch,omitempty"`
+	// Idle means that a stage of a request has let it pass quickly and unchanged.
+	Idle  bool   `json:"idle,omitempty"`
 	Parts []Step `json:"parts,omitempty"`
 
 	// Mark is what the step says; nil: its parts say it.

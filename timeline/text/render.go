@@ -50,22 +50,28 @@ func Render(out io.Writer, podStory *story.Story, color bool, width int) {
 		wide = max(wide, utf8.RuneCountInString(whoSays(&st)))
 	}
 	limit := longLine
+	bars := timeBars{colors: p, total: podStory.Total}
 	if width > 0 {
 		const gaps = 9 + 2 + 9 + 3 + 2 + 2 // the columns at and took, the gaps, and the indent of a wrapped line
 		limit = max(shortLine, width-gaps-wide)
+		if cells := min(width/8, maxBar); limit-cells-barGap >= shortLine+4 {
+			bars.cells = cells
+			limit -= cells + barGap
+		}
 	}
-	line := func(at, took, who, style string, whats ...string) {
+	line := func(at, took, bar, who, style string, whats ...string) {
 		for i, what := range whats {
 			if i > 0 {
 				at = ""
 				took = ""
-				who = ""
+				bar = bars.none()
+				who = left("", wide)
 				what = "  " + what
 			}
-			fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), p.with(style, what))
+			fmt.Fprintf(&b, "%s  %s   %s%s  %s\n", right(at, 9), right(took, 9), bar, who, p.with(style, what))
 		}
 	}
-	line("at", "took", "who", "", "what")
+	line("at", "took", bars.none(), left("who", wide), "", "what")
 	for _, st := range podStory.Steps {
 		what := st.What + fault(&st)
 		fold := wrap
@@ -76,13 +82,14 @@ func Render(out io.Writer, podStory *story.Story, color bool, width int) {
 		if st.Error != "" {
 			style = red
 		}
-		line(ms(st.At), Took(st.Took), whoSays(&st), style, fold(clean(what), limit)...)
-		for _, part := range stagesOf(&st) {
+		who := p.with(colorOf(st.Who), whoSays(&st)) + left("", wide-utf8.RuneCountInString(whoSays(&st)))
+		line(ms(st.At), Took(st.Took), bars.of(&st), who, style, fold(clean(what), limit)...)
+		for _, part := range foldIdle(stagesOf(&st)) {
 			whats := []string{part.What}
 			if width > 0 {
 				whats = broken(part.What, limit)
 			}
-			line("", Took(part.Took), part.Who, dim, whats...)
+			line("", Took(part.Took), bars.none(), left(part.Who, wide), dim, whats...)
 		}
 	}
 	if podStory.Waits != "" {
@@ -182,6 +189,34 @@ func stagesOf(st *story.Step) []story.Step {
 			part.Who, part.What = "", part.Who
 		}
 		out = append(out, part)
+	}
+	return out
+}
+
+// foldIdle makes one line of the stages that have let a request pass, if all that could have refused it did. The store
+// and what was slow or changed the request keep their lines.
+func foldIdle(stages []story.Step) []story.Step {
+	const judges = 3 // authn, authz and admission
+	var out []story.Step
+	for i := 0; i < len(stages); {
+		run := i
+		for run < len(stages) && stages[run].Idle {
+			run++
+		}
+		if run-i < judges {
+			out = append(out, stages[i])
+			i++
+			continue
+		}
+		all := story.Step{Who: "checks"}
+		var names []string
+		for _, stage := range stages[i:run] {
+			all.Took += stage.Took
+			names = append(names, stage.Who)
+		}
+		all.What = "passed " + strings.Join(names, ", ") + "; nothing changed"
+		out = append(out, all)
+		i = run
 	}
 	return out
 }

@@ -249,8 +249,8 @@ func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int
 				part = p.with(dim, part)
 			}
 			if i == 0 {
-				fmt.Fprintf(out, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), left(d.who, wide),
-					part)
+				who := p.with(colorOf(d.who), d.who) + left("", wide-utf8.RuneCountInString(d.who))
+				fmt.Fprintf(out, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), who, part)
 			} else {
 				out.WriteString(strings.Repeat(" ", gaps+wide) + "  " + part + "\n")
 			}
@@ -267,11 +267,20 @@ func broken(text string, limit int) []string {
 	return out
 }
 
-// words wraps a text between words.
+// words wraps a text between words. A word that is wider than a line is broken.
 func words(text string, limit int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {
+		for utf8.RuneCountInString(word) > limit {
+			if line != "" {
+				lines = append(lines, line)
+				line = ""
+			}
+			runes := []rune(word)
+			lines = append(lines, string(runes[:limit]))
+			word = string(runes[limit:])
+		}
 		switch {
 		case line == "":
 			line = word

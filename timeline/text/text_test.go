@@ -4,6 +4,7 @@ package text
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -103,6 +104,63 @@ func TestRenderJourney(t *testing.T) {
 	if !it.Done || it.ReadyAfter != us(48100) || it.Accounted > it.Total {
 		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", it.Done,
 			it.ReadyAfter, it.Accounted, it.Total)
+	}
+}
+
+// TestRenderOnTerminals: each row has a bar; a narrow terminal has no room for bars.
+func TestRenderOnTerminals(t *testing.T) {
+	it, err := listening(quickJourney()).Story("default", podName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{60, 80, 120} {
+		var b bytes.Buffer
+		Render(&b, &it, width == 120, width)
+		golden(t, fmt.Sprint("journey-", width), b.Bytes())
+		if bars := strings.Contains(b.String(), "█"); bars != (width >= 80) {
+			t.Errorf("%d columns: bars %t", width, bars)
+		}
+	}
+}
+
+// quickJourney is the journey of a pod whose owner no admission plugin changed.
+func quickJourney() []event.Event {
+	marks := journey()
+	request := *marks[0].Detail.(*event.Request)
+	request.AdmissionChanged = nil
+	marks[0].Detail = &request
+	return marks
+}
+
+// TestIdleStagesAreFolded: authn, authz and admission are one line where they let a request pass unchanged, and lines
+// of their own where one of them changed it or took long.
+func TestIdleStagesAreFolded(t *testing.T) {
+	for name, change := range map[string]func(*event.Request){
+		"":        func(*event.Request) {},
+		"changed": func(r *event.Request) { r.AdmissionChanged = []event.Change{{By: "x", Field: "spec.y"}} },
+		"slow":    func(r *event.Request) { r.Authz = time.Second },
+		"webhook": func(r *event.Request) { r.AdmissionSlow = "webhook a 2.0 s" },
+	} {
+		marks := quickJourney()
+		change(marks[0].Detail.(*event.Request))
+		it, err := listening(marks).Story("default", podName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := json.Marshal(it) // as a command gets it
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got story.Story
+		if err := json.Unmarshal(doc, &got); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		Render(&b, &got, false, 0)
+		folded := strings.Contains(b.String(), "checks       passed authn, authz, admission; nothing changed\n")
+		if apart := strings.Contains(b.String(), "  authz "); folded != (name == "") || apart == folded {
+			t.Errorf("%q: folded %t, apart %t:\n%s", name, folded, apart, b.String())
+		}
 	}
 }
 
