@@ -91,7 +91,7 @@ func each(std Stdio, objects []string, form string, one func(object string) erro
 		}
 		if err := one(object); err != nil {
 			failed = true
-			_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
+			_, _ = fmt.Fprintf(screenOf(std.Err), "keelson: %s\n", sentence(err))
 		}
 	}
 	if failed {

@@ -31,7 +31,7 @@ func backupCommand(std Stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.Out, "%s holds %d objects as of resource version %d\n", args[0], sum.Keys,
+			_, err = fmt.Fprintf(std.screen(), "%s holds %d objects as of resource version %d\n", args[0], sum.Keys,
 				sum.Revision)
 			return err
 		},

@@ -36,7 +36,7 @@ func certsCommand(std Stdio) *cobra.Command {
 			if err := printCerts(std.Out, list, output, time.Now()); err != nil || output == "json" {
 				return err
 			}
-			return printRotations(std.Out, dir)
+			return printRotations(std.screen(), dir)
 		},
 	}
 	dataDirVar(cmd.PersistentFlags(), &dir)
@@ -72,7 +72,15 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:
-				return printRotations(std.Out, *dir)
+				if err := datadir.Dir(*dir).Started(); err != nil {
+					return err
+				}
+				found, err := credentials.Rotations(datadir.Dir(*dir))
+				if err == nil && len(found) == 0 {
+					_, err = fmt.Fprintln(std.screen(), "no key is being replaced")
+					return err
+				}
+				return printRotations(std.screen(), *dir)
 			case 1:
 				return fmt.Errorf("rotate %s: which step? %s", args[0], strings.Join(credentials.Steps, ", "))
 			}
@@ -88,7 +96,7 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 			if step == pki.StepNone {
 				_, _ = fmt.Fprintf(std.Out, "%s has one key\n", args[0])
 			}
-			return printRotations(std.Out, *dir)
+			return printRotations(std.screen(), *dir)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "do not ask the servers whether everybody is ready")
@@ -142,7 +150,7 @@ func printCerts(out io.Writer, list []pki.Info, format string, now time.Time) er
 		}
 		rows = append(rows, row)
 	}
-	return printTable(out, columnsOf(out), titles, rows)
+	return printTable(screenOf(out), titles, rows)
 }
 
 func leftText(left time.Duration) string {

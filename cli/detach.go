@@ -60,7 +60,7 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) })
 	defer stop()
-	ready, failure := relay(file, std.Out)
+	ready, failure := relay(file, std.screen())
 	if ready {
 		return child.Process.Release()
 	}

@@ -93,7 +93,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			table := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
+			table := tabwriter.NewWriter(std.screen(), 0, 0, 3, ' ', 0)
 			_, _ = fmt.Fprintln(table, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
 			for _, t := range tokens {
 				left := "forever"

@@ -58,15 +58,19 @@ func logsCommand(std Stdio) *cobra.Command {
 		if since > 0 {
 			query.Since = time.Now().Add(-since)
 		}
+		out := std.screen()
 		path := datadir.Dir(*dir).Log()
 		err := log.Read(command.Context(), path, query, func(l log.Line) error {
 			line := l.Raw
 			if format == "json" {
 				line = string(l.JSON())
-			} else if width := columnsOf(std.Out); width > 0 {
-				line = strings.Join(text.Fold(line, width, "    "), "\n")
+				_, err := fmt.Fprintln(std.Out, line)
+				return err
 			}
-			_, err := fmt.Fprintln(std.Out, line)
+			if out.width > 0 {
+				line = strings.Join(text.Fold(line, out.width, "    "), "\n")
+			}
+			_, err := fmt.Fprintln(out, line)
 			return err
 		})
 		switch {

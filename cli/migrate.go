@@ -92,7 +92,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(std.Out, "%d objects copied; %s\n", n, next)
+		_, err = fmt.Fprintf(std.screen(), "%d objects copied; %s\n", n, next)
 		return err
 	}
 	return cmd

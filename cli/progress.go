@@ -13,14 +13,14 @@ import (
 
 // progress prints short lines with times, in color on a terminal.
 type progress struct {
-	mu    sync.Mutex
-	w     io.Writer
-	color bool
-	done  bool // the parent of a detached start has ended
+	mu   sync.Mutex
+	w    io.Writer
+	out  *screen // on w
+	done bool    // the parent of a detached start has ended
 }
 
 func newProgress(w io.Writer) *progress {
-	return &progress{w: w, color: isTerminal(w)}
+	return &progress{w: w, out: screenOf(w)}
 }
 
 // step prints that a part became ready.
@@ -32,7 +32,7 @@ func (p *progress) line(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		_, _ = fmt.Fprintln(p.w, s)
+		_, _ = fmt.Fprintln(p.out, s)
 	}
 }
 
@@ -57,7 +57,7 @@ func (p *progress) bold() string  { return p.code("\x1b[1;32m") }
 func (p *progress) reset() string { return p.code("\x1b[0m") }
 
 func (p *progress) code(s string) string {
-	if p.color {
+	if p.out.color {
 		return s
 	}
 	return ""

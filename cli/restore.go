@@ -31,7 +31,7 @@ func restoreCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(std.Out, "%s holds %d objects; start them with `keelson up --data-dir %s`\n", *dir,
+		_, err = fmt.Fprintf(std.screen(), "%s holds %d objects; start them with `keelson up --data-dir %s`\n", *dir,
 			sum.Keys, *dir)
 		return err
 	}

@@ -28,13 +28,13 @@ func statusCommand(std Stdio) *cobra.Command {
 			return err
 		}
 		if status.Pid == 0 {
-			_, err := fmt.Fprintf(std.Out, "not running   data in %s\n", *dir)
+			_, err := fmt.Fprintf(std.screen(), "not running   data in %s\n", *dir)
 			if err == nil {
 				err = exitError(3)
 			}
 			return err
 		}
-		return printStatus(std.Out, &status, *dir)
+		return printStatus(std.screen(), &status, *dir)
 	}
 	return cmd
 }

@@ -144,7 +144,7 @@ func (f *storyFlags) printStory(
 	if err != nil {
 		return err
 	}
-	defer func() { owned.print(std.Out, f.output, name) }()
+	defer func() { owned.print(std.screen(), f.output, name) }()
 	body, err := f.openTimeline(ctx, std.Err, name, follow)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (f *storyFlags) printStory(
 		return err
 	}
 	caller := f.caller()
-	return printStories(ctx, body, std.Out, func(out io.Writer, s *story.Story, color bool, width int) {
+	return printStories(ctx, body, std.screen(), func(out io.Writer, s *story.Story, color bool, width int) {
 		s.Waits = caller.Waits(ctx, s)
 		caller.Dated(ctx, s)
 		render(out, s, color, width)
@@ -194,12 +194,10 @@ func (f *storyFlags) openTimeline(
 }
 
 // printStories renders each story of the stream. With --follow on a terminal, a later one replaces the earlier.
-func printStories(ctx context.Context, body io.Reader, out io.Writer, render func(
+func printStories(ctx context.Context, body io.Reader, out *screen, render func(
 	io.Writer, *story.Story, bool, int,
 ),
 ) error {
-	color := isTerminal(out)
-	width := columnsOf(out)
 	dec := json.NewDecoder(body)
 	lines := 0
 	for {
@@ -212,11 +210,11 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer, render fun
 			return fmt.Errorf("read timeline: %w", err)
 		}
 		var b bytes.Buffer
-		render(&b, &s, color, width)
-		if color && lines > 0 {
+		render(&b, &s, out.color, out.width)
+		if out.color && lines > 0 {
 			_, _ = fmt.Fprintf(out, "\x1b[%dA\x1b[J", lines)
 		}
-		lines = rowsOf(b.String(), width)
+		lines = rowsOf(out.shown(b.String()), out.width)
 		if _, err := out.Write(b.Bytes()); err != nil {
 			return err
 		}
@@ -260,27 +258,28 @@ func whyCommand(std Stdio) *cobra.Command {
 // explain prints why one object is as it is.
 func (f *storyFlags) explain(ctx context.Context, object string, std Stdio) error {
 	caller := f.caller()
+	out := std.screen()
 	if kind, name, ok := strings.Cut(object, "/"); ok && slices.Contains(ask.ServiceWords, kind) && name != "" {
 		if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 			return err
 		}
 		s, err := caller.Service(ctx, name)
-		return f.print(std, s, err, func() { packet.Render(std.Out, s) })
+		return f.print(std, s, err, func() { packet.Render(out, s) })
 	}
 	if k, name := explainedAs(object); k != nil {
 		if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 			return err
 		}
 		answer, err := caller.Object(ctx, k, name)
-		return f.print(std, answer, err, func() { cause.Render(std.Out, answer, columnsOf(std.Out)) })
+		return f.print(std, answer, err, func() { cause.Render(out, answer, out.width) })
 	}
 	name, owned, err := f.target(ctx, object)
 	if err != nil {
 		return err
 	}
-	defer func() { owned.print(std.Out, f.output, name) }()
+	defer func() { owned.print(out, f.output, name) }()
 	w, _, err := caller.Pod(ctx, name)
-	return f.print(std, w, err, func() { text.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out)) })
+	return f.print(std, w, err, func() { text.RenderWhy(out, w, out.color, out.width) })
 }
 
 // print prints an answer in the form that the user asked for.

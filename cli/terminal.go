@@ -8,9 +8,12 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"keelson/timeline/text"
 )
 
 // columnsOf is the width of a terminal; 0: out is no terminal, or the width is unknown.
@@ -31,6 +34,80 @@ func columnsOf(out io.Writer) int {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// screen shows text to people. On a terminal no line is wider than it, unless a word is, and where the locale has ASCII
+// only there are no other characters. What commands say of their own goes through a screen; what programs read does
+// not: JSON, manifests, what kubectl prints.
+type screen struct {
+	out   io.Writer
+	width int // 0: no terminal
+	color bool
+	ascii bool
+}
+
+// screenOf returns the screen that shows text on out, which may be one.
+func screenOf(out io.Writer) *screen {
+	if s, ok := out.(*screen); ok {
+		return s
+	}
+	return &screen{out: out, width: columnsOf(out), color: isTerminal(out), ascii: asciiLocale()}
+}
+
+func (s Stdio) screen() *screen { return screenOf(s.Out) }
+
+// asciiLocale reports whether the user has chosen a locale without other characters. No locale at all is no choice:
+// containers have none.
+func asciiLocale() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value := os.Getenv(name); value != "" {
+			return value == "C" || value == "POSIX"
+		}
+	}
+	return false
+}
+
+// Write shows whole lines.
+func (s *screen) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(s.out, s.shown(string(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// shown is a text as the terminal can show it.
+func (s *screen) shown(lines string) string {
+	if s.ascii {
+		lines = asciiOnly(lines)
+	}
+	if s.width <= 0 {
+		return lines
+	}
+	var out strings.Builder
+	for line := range strings.Lines(lines) {
+		body := strings.TrimRight(line, "\n")
+		if utf8.RuneCountInString(escapes.ReplaceAllString(body, "")) <= s.width {
+			out.WriteString(line)
+			continue
+		}
+		indent := body[:len(body)-len(strings.TrimLeft(body, " "))]
+		out.WriteString(strings.Join(text.Fold(body, s.width, indent+"  "), "\n") + line[len(body):])
+	}
+	return out.String()
+}
+
+// inASCII has what our own texts use beyond ASCII.
+var inASCII = strings.NewReplacer("µ", "u", "█", "#", "→", "->", "…", "...", "–", "-", "—", "-", "’", "'", "“", "\"",
+	"”", "\"", "×", "x")
+
+// asciiOnly replaces other characters than ASCII, those that we do not know by a question mark.
+func asciiOnly(lines string) string {
+	return strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return '?'
+		}
+		return r
+	}, inASCII.Replace(lines))
 }
 
 // hanging wraps a text that begins at a column, so that its further lines begin there, too.
@@ -57,19 +134,19 @@ func hanging(text string, column, width int) string {
 }
 
 // printTable prints rows below their titles. Where one of them is wider than the terminal, each row is a paragraph
-// instead: its first cell, and the others with their titles. Width 0 is no terminal.
-func printTable(out io.Writer, width int, titles []string, rows [][]string) error {
+// instead: its first cell, and the others with their titles.
+func printTable(out *screen, titles []string, rows [][]string) error {
 	var lines strings.Builder
 	table := tabwriter.NewWriter(&lines, 0, 0, 3, ' ', 0)
 	for _, row := range append([][]string{titles}, rows...) {
 		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // a strings.Builder does not fail
 	}
 	_ = table.Flush()
-	text := lines.String()
-	if width > 0 && widest(text) > width {
-		text = paragraphs(width, titles, rows)
+	shown := lines.String()
+	if out.width > 0 && widest(shown) > out.width {
+		shown = paragraphs(out.width, titles, rows)
 	}
-	_, err := io.WriteString(out, text)
+	_, err := io.WriteString(out, shown)
 	return err
 }
 

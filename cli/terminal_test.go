@@ -18,7 +18,7 @@ func TestPrintTable(t *testing.T) {
 	}
 	printed := func(width int) string {
 		var out bytes.Buffer
-		if err := printTable(&out, width, titles, rows); err != nil {
+		if err := printTable(&screen{out: &out, width: width}, titles, rows); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

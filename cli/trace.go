@@ -123,7 +123,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 		if i > 0 {
 			_, _ = fmt.Fprintln(std.Out) // an error means that the terminal is gone
 		}
-		packet.RenderTrace(std.Out, t)
+		packet.RenderTrace(std.screen(), t)
 	}
 	if !reached {
 		return exitError(1)

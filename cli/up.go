@@ -144,7 +144,7 @@ func up(ctx context.Context, f upFlags, std Stdio) error {
 	if f.notifyFD > 0 {
 		// Child processes must not hold the pipe open.
 		syscall.CloseOnExec(f.notifyFD)
-		out = &progress{w: os.NewFile(uintptr(f.notifyFD), "notify")}
+		out = newProgress(os.NewFile(uintptr(f.notifyFD), "notify"))
 	}
 	err := runCluster(ctx, f, out)
 	if err != nil && f.notifyFD > 0 {

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
 	"keelson/cluster/flags"
+	"keelson/timeline/text"
 )
 
 // helpCommand is `keelson help COMMAND`. Cobra's own prints the whole help about a word that is no command, and succeeds.
@@ -35,7 +37,7 @@ func helpCommand(Stdio) *cobra.Command {
 // help prints what a command does, and its usage. Cobra's own formats the usage into a buffer, which is as wide as no
 // terminal.
 func help(cmd *cobra.Command, _ []string) {
-	out := cmd.OutOrStdout()
+	out := screenOf(cmd.OutOrStdout())
 	for line := range strings.Lines(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))) {
 		if !strings.HasPrefix(line, " ") { // a list keeps its columns
 			line = hanging(line, 0, widthOf(out)) + "\n"
@@ -55,13 +57,16 @@ func usage(cmd *cobra.Command) error {
 	width := widthOf(cmd.OutOrStdout())
 	out.WriteString("Usage:\n")
 	if cmd.Runnable() && !isGroup(cmd) {
-		fmt.Fprintf(&out, "  %s\n", cmd.UseLine())
+		fmt.Fprintf(&out, "  %s\n", hanging(cmd.UseLine(), 4, width))
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&out, "  %s [command]\n", cmd.CommandPath())
 	}
 	if cmd.HasExample() {
-		fmt.Fprintf(&out, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+		out.WriteString("\nExamples:\n")
+		for line := range strings.Lines(strings.TrimRight(cmd.Example, "\n")) {
+			out.WriteString(example(strings.TrimRight(line, "\n"), width))
+		}
 	}
 	if cmd.HasAvailableSubCommands() {
 		out.WriteString("\nAvailable Commands:\n")
@@ -82,13 +87,33 @@ func usage(cmd *cobra.Command) error {
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&out, "\nUse \"%s [command] --help\" for more information about a command.\n", cmd.CommandPath())
 	}
-	_, err := io.WriteString(cmd.OutOrStdout(), out.String())
+	_, err := io.WriteString(screenOf(cmd.OutOrStdout()), out.String())
 	return err
+}
+
+// example formats a command of the examples. One that is too wide has its comment above it, and goes on after
+// a backslash, so that it can be copied.
+func example(line string, width int) string {
+	if utf8.RuneCountInString(line) <= width {
+		return line + "\n"
+	}
+	command, comment, commented := strings.Cut(line, " # ")
+	command = strings.TrimRight(command, " ")
+	indent := command[:len(command)-len(strings.TrimLeft(command, " "))]
+	var out strings.Builder
+	if commented {
+		for _, part := range text.Fold(indent+"# "+strings.TrimSpace(comment), width, indent+"# ") {
+			out.WriteString(part + "\n")
+		}
+	}
+	const continued = " \\"
+	out.WriteString(strings.Join(text.Fold(command, width-len(continued), indent+"    "), continued+"\n") + "\n")
+	return out.String()
 }
 
 // widthOf is the width of a terminal, or 120 where there is none.
 func widthOf(w io.Writer) int {
-	if cols := columnsOf(w); cols > 0 {
+	if cols := screenOf(w).width; cols > 0 {
 		return cols
 	}
 	return 120

@@ -66,7 +66,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 		if f.output == "json" {
 			return json.NewEncoder(std.Out).Encode(answer)
 		}
-		return printWhatIf(std.Out, answer)
+		return printWhatIf(std.screen(), answer)
 	}
 	return cmd
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// narrow is the screen of a terminal of 80 columns in the locale C.
+func narrow(out *bytes.Buffer) *screen { return &screen{out: out, width: 80, ascii: true} }
+
+// fits reports a line that is wider than 80 columns, unless it is one word, and a character beyond ASCII.
+func fits(t *testing.T, of, shown string) {
+	t.Helper()
+	for line := range strings.Lines(escapes.ReplaceAllString(shown, "")) {
+		line = strings.TrimRight(line, "\n")
+		if n := utf8.RuneCountInString(line); n > 80 && strings.Contains(strings.TrimSpace(line), " ") {
+			t.Errorf("%s: a line of %d columns: %s", of, n, line)
+		}
+		if i := strings.IndexFunc(line, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {
+			t.Errorf("%s: not ASCII: %s", of, line)
+		}
+	}
+}
+
+// TestEveryHelpFits walks all commands: their help fits into 80 columns, with its examples, and is ASCII.
+func TestEveryHelpFits(t *testing.T) {
+	seen := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		seen++
+		var out bytes.Buffer
+		cmd.SetOut(narrow(&out))
+		if err := cmd.Help(); err != nil {
+			t.Errorf("%s: %v", cmd.CommandPath(), err)
+		}
+		fits(t, cmd.CommandPath()+" --help", out.String())
+		for _, sub := range cmd.Commands() {
+			if !sub.DisableFlagParsing {
+				walk(sub)
+			}
+		}
+	}
+	walk(rootCommand(Stdio{}))
+	if seen < 30 {
+		t.Errorf("%d commands, want all", seen)
+	}
+}
+
+// TestGoldensFit: what timeline and why print fits into 80 columns, and each of its characters has an ASCII form.
+func TestGoldensFit(t *testing.T) {
+	files, err := filepath.Glob("../timeline/*/testdata/*.golden")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d golden files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if _, err := narrow(&out).Write(text); err != nil {
+			t.Fatal(err)
+		}
+		fits(t, file, out.String())
+		if marks := strings.Count(out.String(), "?"); marks != strings.Count(string(text), "?") {
+			t.Errorf("%s: %d characters have no ASCII form", file, marks-strings.Count(string(text), "?"))
+		}
+	}
+}
+
+// TestScreen: a line is folded below its indent, colors take no width, and without a terminal lines stay as they are.
+func TestScreen(t *testing.T) {
+	const line = "   \x1b[36mnine\x1b[0m µs and more words → here\n   short\n"
+	for _, tc := range []struct {
+		screen screen
+		want   string
+	}{
+		{screen{}, line},
+		{screen{ascii: true}, "   \x1b[36mnine\x1b[0m us and more words -> here\n   short\n"},
+		{screen{width: 20}, "   \x1b[36mnine\x1b[0m µs and more\n     words → here\n   short\n"},
+		{screen{width: 33}, line},
+	} {
+		var out bytes.Buffer
+		tc.screen.out = &out
+		if _, err := tc.screen.Write([]byte(line)); err != nil || out.String() != tc.want {
+			t.Errorf("%d columns: got\n%q, %v; want\n%q", tc.screen.width, out.String(), err, tc.want)
+		}
+	}
+}
+
+// TestLocale: the first variable that is set decides, and none is no choice.
+func TestLocale(t *testing.T) {
+	for _, tc := range []struct {
+		all, ctype, lang string
+		want             bool
+	}{
+		{"", "", "", false},
+		{"", "", "C", true},
+		{"C", "en_US.UTF-8", "en_US.UTF-8", true},
+		{"", "POSIX", "en_US.UTF-8", true},
+		{"C.UTF-8", "C", "C", false},
+	} {
+		t.Setenv("LC_ALL", tc.all)
+		t.Setenv("LC_CTYPE", tc.ctype)
+		t.Setenv("LANG", tc.lang)
+		if got := asciiLocale(); got != tc.want {
+			t.Errorf("%+v: ASCII %t", tc, got)
+		}
+	}
+}
+
+// TestLongExamples: a command that is too wide has its comment above it, and goes on after a backslash.
+func TestLongExamples(t *testing.T) {
+	const line = "  keelson trace --from pod/a --to svc/web:80      # from a pod to a service"
+	const want = "  # from a pod to a\n  # service\n  keelson trace \\\n      --from pod/a \\\n      --to svc/web:80\n"
+	if got := example(line, 23); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := example(line, 100); got != line+"\n" {
+		t.Errorf("got\n%s\nwant it unchanged", got)
+	}
+}
