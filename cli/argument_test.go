@@ -27,6 +27,8 @@ func TestMissingArgument(t *testing.T) {
 			"flags",
 		"trace pod/a svc/b:80": "trace takes its ends by flags: `keelson trace --from pod/a --to svc/b:80`",
 		"trace pod/a":          "trace takes its ends by flags: `keelson trace --from pod/a --to DESTINATION`",
+		"envtest nosuch":       "unknown command \"nosuch\" for \"keelson envtest\": `keelson envtest --help` lists them",
+		"completion tcsh":      "unknown command \"tcsh\" for \"keelson completion\": did you mean bash or zsh or fish?",
 		"image imprt f.tar":    "unknown command \"imprt\" for \"keelson image\": did you mean import?",
 		"token revoke a":       "unknown command \"revoke\" for \"keelson token\": `keelson token --help` lists them",
 		"node drain a": "unknown command \"drain\" for \"keelson node\": kubectl has it, `keelson kubectl " +

@@ -64,7 +64,7 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 	case errors.As(err, &code):
 		return int(code)
 	default:
-		_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
+		_, _ = fmt.Fprintf(screenOf(std.Err), "keelson: %s\n", sentence(err))
 		return 1
 	}
 }
@@ -100,6 +100,11 @@ func rootCommand(std Stdio) *cobra.Command {
 	}
 	root.SetHelpCommand(helpCommand(std))
 	completionExamples(root)
+	for _, sub := range root.Commands() {
+		if sub.HasAvailableSubCommands() && !sub.Runnable() {
+			group(sub)
+		}
+	}
 	return root
 }
 

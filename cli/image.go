@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -38,6 +39,13 @@ func imageCommand(std Stdio) *cobra.Command {
 		}
 		return runtime.OpenImages(d.Sub("runtime"), version.Release, slog.New(slog.DiscardHandler))
 	}
+	// Looking at images makes no data directory.
+	existing := func() (*image.Store, error) {
+		if _, err := os.Stat(datadir.Dir(*dir).Sub("runtime")); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("there are no images in %s: no cluster has run there, and none was imported", *dir)
+		}
+		return open()
+	}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "import FILE",
@@ -55,21 +63,21 @@ func imageCommand(std Stdio) *cobra.Command {
 			Args:    none,
 			Example: "  keelson image ls",
 			RunE: func(*cobra.Command, []string) error {
-				s, err := open()
+				s, err := existing()
 				if err != nil {
 					return err
 				}
-				return listImages(s.List(), std.Out)
+				return listImages(s.List(), std.screen())
 			},
 		},
 		&cobra.Command{
 			Use:               "rm REF",
 			Short:             "Remove an image by name, digest or id",
 			Args:              one("REF"),
-			ValidArgsFunction: completeImages(dir, open),
+			ValidArgsFunction: completeImages(dir, existing),
 			Example:           "  keelson image rm my-app:1",
 			RunE: func(c *cobra.Command, args []string) error {
-				s, err := open()
+				s, err := existing()
 				if err != nil {
 					return err
 				}
@@ -114,8 +122,8 @@ func importImage(cmd *cobra.Command, file string, open func() (*image.Store, err
 		}
 		for _, tag := range img.RepoTags {
 			if strings.HasSuffix(tag, ":latest") {
-				_, _ = fmt.Fprintf(std.Err, "pods pull %s again, as their imagePullPolicy is Always for :latest: say "+
-					"imagePullPolicy: IfNotPresent, or import another tag\n", tag)
+				_, _ = fmt.Fprintf(screenOf(std.Err), "pods pull %s again, as their imagePullPolicy is Always for "+
+					":latest: say imagePullPolicy: IfNotPresent, or import another tag\n", tag)
 			}
 		}
 	}

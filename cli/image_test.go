@@ -12,6 +12,22 @@ import (
 	"testing"
 )
 
+// TestLookingAtImagesMakesNothing: a data directory that is missing stays missing.
+func TestLookingAtImagesMakesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "missing")
+	for _, args := range [][]string{{"ls"}, {"rm", "a:1"}} {
+		var out, errs bytes.Buffer
+		code := Run(t.Context(), append([]string{"keelson", "image", "--data-dir", dir}, args...),
+			Stdio{Out: &out, Err: &errs})
+		if want := "there are no images in " + dir; code != 1 || !strings.Contains(errs.String(), want) {
+			t.Errorf("image %s: %d, %q, %q; want 1, %q", args, code, out.String(), errs.String(), want)
+		}
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the data directory: %v, want none", err)
+	}
+}
+
 // TestImportOfSomethingElse: who imports what is no archive of images reads what it is, and how to make one.
 func TestImportOfSomethingElse(t *testing.T) {
 	dir := t.TempDir()

@@ -86,6 +86,15 @@ func (d Dir) Prepare() (Dir, error) {
 	return d.Resolve()
 }
 
+// IsDirectory returns an error if the path, or one above it, is a file. A path that does not exist is none.
+func (d Dir) IsDirectory() error {
+	_, err := os.Stat(d.PidFile())
+	if !errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	return notADirectory(string(d), err)
+}
+
 // notADirectory says so of a path, or of one above it, that is a file; other errors stay as they are.
 func notADirectory(path string, err error) error {
 	if !errors.Is(err, syscall.ENOTDIR) {

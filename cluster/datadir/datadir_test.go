@@ -23,6 +23,9 @@ func TestDataDirThatIsAFile(t *testing.T) {
 		if _, err := Dir(dir).Running(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("process of %s: got %v, want %q", dir, err, want)
 		}
+		if err := Dir(dir).IsDirectory(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s as a directory: got %v, want %q", dir, err, want)
+		}
 		if err := Dir(dir).Started(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("started %s: got %v, want %q", dir, err, want)
 		}

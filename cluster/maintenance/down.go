@@ -82,6 +82,9 @@ func stoppable(dir datadir.Dir, purge bool, stat func(string) (fs.FileInfo, erro
 			return datadir.Unreadable(err)
 		}
 	}
+	if err := dir.IsDirectory(); err != nil {
+		return err
+	}
 	switch {
 	case !dir.RestoredOnly():
 		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
