@@ -102,8 +102,11 @@ func (l *loop) start(ctx context.Context, in decide.Input, a decide.Action) func
 		f := decide.Failed{Waiting: se.Waiting, Retry: se.retry}
 		if se.Reason == "ErrImagePull" {
 			f.ThenAt = time.Now().Add(showPullError)
-			f.Then = decide.Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image,
-				se.Message), se.Image}
+			f.Then = decide.Waiting{
+				Reason:  reasonBackoff,
+				Message: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image, se.Message),
+				Image:   se.Image,
+			}
 		}
 		l.s.actions.failed[key] = f
 	}

@@ -230,7 +230,7 @@ func (s *Store) unpackBuiltin(
 			return nil, err
 		}
 		rc, err := b.Layer()
-		return unpack.Trusted{rc}, err
+		return unpack.Trusted{ReadCloser: rc}, err
 	})
 	if err != nil {
 		return Image{}, err

@@ -244,7 +244,7 @@ func (t *File) open(name string) (unpack.Source, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: archive lacks %.300q", manifest.ErrInvalid, name)
 	}
-	return unpack.Trusted{io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
+	return unpack.Trusted{ReadCloser: io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
 }
 
 func blobPath(digest string) string { return "blobs/sha256/" + manifest.HexOf(digest) }
