@@ -80,7 +80,7 @@ func serve(ctx context.Context, cl *client.Client, r *http.Request) (any, error)
 	return nil, apierrors.NewBadRequest(err.Error())
 }
 
-// lists is a handler for informers that are to read everything once. Their watches would each need a seat beside that
+// lists is a handler for informers that are to read everything once. Their watches would each need a seat next to that
 // of the question, and all questions together could hold the seats that they wait for: a watch that begins with
 // a list is refused, so that the informer lists, and one that goes on brings nothing.
 type lists struct{ next http.Handler }
