@@ -142,6 +142,12 @@ func NewPluginScore(plugin string, raw, normalized, weight int64) PluginScore {
 	}
 }
 
+// From returns the score with what it was computed from.
+func (s PluginScore) From(facts *ScoreFacts) PluginScore {
+	s.Facts = facts
+	return s
+}
+
 // Rule is a score of a policy. From is SchedulingPolicy or configuration, Field its place in the policy's spec, Weight
 // its own times the plugin's.
 type Rule struct {

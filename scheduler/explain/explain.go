@@ -309,10 +309,11 @@ func scores(attempt *framework.Attempt, small bool) []decisions.NodeScore {
 	for i, at := range lead {
 		mine := shares[i*len(attempt.ScoredBy) : (i+1)*len(attempt.ScoredBy)]
 		for p, w := range attempt.ScoredBy {
-			mine[p] = decisions.NewPluginScore(w.Name, attempt.Raw[p][at], attempt.Scores[p][at], w.Weight)
+			score := decisions.NewPluginScore(w.Name, attempt.Raw[p][at], attempt.Scores[p][at], w.Weight)
 			if i < maxFacts && w.ScoreFacts != nil {
-				mine[p].Facts = w.ScoreFacts(attempt.Pod, attempt.Snapshot, attempt.Feasible[at])
+				score = score.From(w.ScoreFacts(attempt.Pod, attempt.Snapshot, attempt.Feasible[at]))
 			}
+			mine[p] = score
 		}
 		out[i] = decisions.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
 	}
