@@ -13,6 +13,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/fakenode"
 	"keelson/cluster/flags"
 	"keelson/cluster/membership"
 )
@@ -205,7 +206,7 @@ func silence(std Stdio, a *access, stop bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := cluster.SilenceNode(c.Context(), to, args[0], last); err != nil {
+		if err := fakenode.Silence(c.Context(), to, args[0], last); err != nil {
 			return err
 		}
 		said := "node %s is back\n"

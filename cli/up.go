@@ -16,6 +16,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/fakenode"
 	"keelson/cluster/flags"
 	"keelson/cluster/storage"
 	"keelson/pki"
@@ -107,7 +108,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.Port = f.port
 	cfg.FakeHeartbeat = f.fakeHeartbeat
 	var err error
-	if cfg.FakeNodes, cfg.FakeNames, err = cluster.ParseFakeNodes(f.fakeNodes); err != nil {
+	if cfg.FakeNodes, cfg.FakeNames, err = fakenode.Parse(f.fakeNodes); err != nil {
 		return cfg, fmt.Errorf("--fake-nodes: %w", err)
 	}
 	cfg.RuntimeEndpoint = f.runtimeEndpoint

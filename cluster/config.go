@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/fakenode"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 )
@@ -96,7 +97,11 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("a heartbeat of fake nodes every %s: a second is possible at least",
 			c.FakeHeartbeat))
 	}
-	errs = append(errs, c.validateFakes())
+	own := ""
+	if c.realNode() {
+		own = c.NodeName
+	}
+	errs = append(errs, fakenode.Validate(c.FakeNodes, c.FakeNames, own))
 	if msgs := validation.IsDNS1123Subdomain(c.NodeName); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("node name %q: %s", c.NodeName, strings.Join(msgs, "; ")))
 	}

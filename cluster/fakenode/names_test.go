@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package fakenode
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestFakeNodes(t *testing.T) {
+func TestNames(t *testing.T) {
 	for text, want := range map[string]string{
 		"0":             "0 []",
 		"3":             "3 []",
@@ -26,12 +26,11 @@ func TestFakeNodes(t *testing.T) {
 		"fake-2,2":      "2 [fake-2]",
 		"here":          "this machine's node",
 	} {
-		c := Config{DataDir: "/d", NodeName: "here"}
-		var err error
-		if c.FakeNodes, c.FakeNames, err = ParseFakeNodes(text); err == nil {
-			err = c.validateFakes()
+		count, names, err := Parse(text)
+		if err == nil {
+			err = Validate(count, names, "here")
 		}
-		got := fmt.Sprint(c.FakeNodes, c.FakeNames)
+		got := fmt.Sprint(count, names)
 		if err != nil {
 			got = err.Error()
 		}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package fakenode is what a command does with fake nodes (keelson/simulate) from outside: how many there are and their
+// names, as a flag states them, and the end and return of one. It knows a cluster by its API, and runs no node.
+package fakenode
 
 import (
 	"context"
@@ -22,17 +24,17 @@ import (
 	"keelson/simulate"
 )
 
-// SilenceNode makes a fake node behave as after a power failure: its last lease is valid for last. With last 0 the node
+// Silence makes a fake node behave as after a power failure: its last lease is valid for last. With last 0 the node
 // recovers.
-func SilenceNode(ctx context.Context, to *rest.Config, name string, last time.Duration) error {
+func Silence(ctx context.Context, to *rest.Config, name string, last time.Duration) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
 		return err
 	}
-	return silenceNode(ctx, cl, name, last)
+	return silence(ctx, cl, name, last)
 }
 
-func silenceNode(ctx context.Context, cl kubernetes.Interface, name string, last time.Duration) error {
+func silence(ctx context.Context, cl kubernetes.Interface, name string, last time.Duration) error {
 	n, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -59,8 +61,8 @@ func silenceNode(ctx context.Context, cl kubernetes.Interface, name string, last
 	return nil
 }
 
-// ParseFakeNodes parses a number of fake nodes, names, or both: "3", "node01,node02", "node01,100".
-func ParseFakeNodes(text string) (count int, names []string, err error) {
+// Parse parses a number of fake nodes, names, or both: "3", "node01,node02", "node01,100".
+func Parse(text string) (count int, names []string, err error) {
 	counted := false
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
@@ -80,13 +82,15 @@ func ParseFakeNodes(text string) (count int, names []string, err error) {
 	return count, names, nil
 }
 
-func (c Config) validateFakes() error {
+// Validate returns one sentence for each error in a number of numbered nodes and the names of others. own is the name
+// of this machine's node; empty: it is none.
+func Validate(count int, names []string, own string) error {
 	var errs []error
-	if n := c.FakeNodes + len(c.FakeNames); c.FakeNodes < 0 || n > 20000 {
+	if n := count + len(names); count < 0 || n > 20000 {
 		errs = append(errs, fmt.Errorf("%d fake nodes: between 0 and 20000 are possible", n))
 	}
 	seen := map[string]bool{}
-	for _, name := range c.FakeNames {
+	for _, name := range names {
 		msgs := validation.IsDNS1123Subdomain(name)
 		number, numbered := strings.CutPrefix(name, "fake-")
 		n, err := strconv.Atoi(number)
@@ -95,11 +99,11 @@ func (c Config) validateFakes() error {
 			errs = append(errs, fmt.Errorf("fake node %q: %s", name, strings.Join(msgs, "; ")))
 		case seen[name]:
 			errs = append(errs, fmt.Errorf("fake node %q is named twice", name))
-		case name == c.NodeName && c.realNode():
+		case name == own:
 			errs = append(errs,
 				fmt.Errorf("fake node %q has the name of this machine's node: choose another, or another --node-name",
 					name))
-		case numbered && err == nil && n < c.FakeNodes:
+		case numbered && err == nil && n < count:
 			errs = append(errs, fmt.Errorf("fake node %q has the name of one of those that are numbered", name))
 		}
 		seen[name] = true

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package fakenode
 
 import (
 	"strings"
@@ -14,8 +14,8 @@ import (
 	"keelson/simulate"
 )
 
-// TestSilenceNode: a fake node stops and starts; a machine does neither from here.
-func TestSilenceNode(t *testing.T) {
+// TestSilence: a fake node stops and starts; a machine does neither from here.
+func TestSilence(t *testing.T) {
 	node := func(name, provider string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: provider}}
 	}
@@ -24,7 +24,7 @@ func TestSilenceNode(t *testing.T) {
 		last time.Duration
 		want string
 	}{{5 * time.Second, "5s"}, {0, ""}} {
-		if err := silenceNode(t.Context(), cl, "fake-0", step.last); err != nil {
+		if err := silence(t.Context(), cl, "fake-0", step.last); err != nil {
 			t.Fatal(err)
 		}
 		n, err := cl.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
@@ -36,7 +36,7 @@ func TestSilenceNode(t *testing.T) {
 		"real": "is a machine and not simulated",
 		"none": `there is no node "none"`,
 	} {
-		if err := silenceNode(t.Context(), cl, name, time.Second); err == nil || !strings.Contains(err.Error(), want) {
+		if err := silence(t.Context(), cl, name, time.Second); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}
 	}
