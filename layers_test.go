@@ -133,6 +133,7 @@ var inside = map[string]map[string][]string{
 	"cluster": {
 		"agents":      {"credentials", "version"},
 		"datadir":     {},
+		"configz":     {"agents", "credentials", "scheduling"},
 		"fakenode":    {},
 		"flags":       {},
 		"listen":      {},
@@ -146,8 +147,8 @@ var inside = map[string]map[string][]string{
 		"membership":  {"credentials", "datadir"},
 		"nodehost":    {"datadir", "version"},
 		"": {
-			"agents", "credentials", "datadir", "fakenode", "listen", "maintenance", "membership", "nodehost",
-			"requests", "scheduling", "simulation", "storage", "version",
+			"agents", "configz", "credentials", "datadir", "fakenode", "listen", "maintenance", "membership",
+			"nodehost", "requests", "scheduling", "simulation", "storage", "version",
 		},
 		"assets":      {"", "flags", "storage", "version"},
 		"clustertest": {""},

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/options"
+	"keelson/cluster/agents"
+	"keelson/cluster/configz"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
@@ -99,6 +101,25 @@ func schedulerRows(r *RoleConfig) []option.Row {
 		option.New(&r.Scheduler.PrintCRD, "print-crd", false,
 			"print what defines SchedulingPolicy, for kubectl apply -f -, and exit"),
 	}...)
+}
+
+// controllersConfigz and schedulerConfigz are what /configz of these roles shows.
+func controllersConfigz(role RoleConfig) (string, agents.Settings) {
+	return configz.Controllers(role.Controllers, role.configzProcess(controllersLease, "controller-manager"),
+		role.Signing)
+}
+
+func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
+	return configz.Scheduler(role.Scheduler, role.configzProcess(scheduling.Lease, "scheduler"))
+}
+
+func (r RoleConfig) configzProcess(lease, file string) configz.Process {
+	return configz.Process{
+		Election:   r.Election,
+		Lease:      lease,
+		Serving:    r.Serving,
+		Kubeconfig: r.kubeconfig(file),
+	}
 }
 
 // applySchedulerFile applies the scheduler's configuration file to a process of its own. Flags take precedence.

@@ -21,6 +21,7 @@ import (
 	"keelson/client"
 	"keelson/client/servers"
 	"keelson/cluster/agents"
+	"keelson/cluster/configz"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
@@ -373,7 +374,7 @@ func (s *site) kubelet() (run.Func, error) {
 		kc.Tunnel = t
 		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
 	}
-	zpages.Handle("/configz", agents.Configz(kubeletConfigz(&kc)))
+	zpages.Handle("/configz", agents.Configz(configz.Kubelet(&kc)))
 	kl, err := kubelet.New(kc)
 	if err != nil {
 		return nil, err

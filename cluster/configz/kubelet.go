@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package configz
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"keelson/kubelet/eviction"
 )
 
-// kubeletConfigz returns a KubeletConfiguration, with what the kubelet takes where nothing was said.
-func kubeletConfigz(of *kubelet.Config) (string, agents.Settings) {
+// Kubelet returns a KubeletConfiguration, with what the kubelet takes where nothing was said.
+func Kubelet(of *kubelet.Config) (string, agents.Settings) {
 	lease := cmp.Or(of.LeaseInterval, 10*time.Second)
 	return "kubeletconfig", agents.Settings{
 		"kind":         "KubeletConfiguration",

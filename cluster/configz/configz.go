@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package configz is what /configz of a controller manager, a scheduler and a kubelet shows: their options under the
+// names of Kubernetes' component configurations. It reads options and changes none.
+package configz
 
 import (
 	"cmp"
@@ -19,11 +21,20 @@ import (
 	schedulerconfig "keelson/scheduler/config"
 )
 
-// schedulerConfigz returns a KubeSchedulerConfiguration.
-func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
-	_, configuration, err := role.Scheduler.Read()
+// Process is what the configuration of an agent in a process of its own has next to the agent's options.
+type Process struct {
+	Election agents.Election
+	// Lease is the usual name of the lease.
+	Lease      string
+	Serving    agents.Serving
+	Kubeconfig string // its path
+}
+
+// Scheduler returns a KubeSchedulerConfiguration.
+func Scheduler(options scheduling.Options, process Process) (string, agents.Settings) {
+	_, configuration, err := options.Read()
 	if err != nil {
-		configuration = schedulerconfig.Default() // alone has reported the error
+		configuration = schedulerconfig.Default() // the start of the scheduler reports the error
 	}
 	var profiles []agents.Settings
 	for _, p := range configuration.Profiles {
@@ -33,9 +44,9 @@ func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
 		})
 	}
 	return "componentconfig", agents.Settings{
-		"LeaderElection": role.Election.Configz(scheduling.Lease),
+		"LeaderElection": process.Election.Configz(process.Lease),
 		"ClientConnection": agents.Settings{
-			"Kubeconfig":  role.kubeconfig("scheduler"),
+			"Kubeconfig":  process.Kubeconfig,
 			"ContentType": "application/vnd.kubernetes.protobuf",
 		},
 		"Profiles":                 profiles,
@@ -43,24 +54,24 @@ func schedulerConfigz(role RoleConfig) (string, agents.Settings) {
 		"PodInitialBackoffSeconds": *configuration.PodInitialBackoffSeconds,
 		"PodMaxBackoffSeconds":     *configuration.PodMaxBackoffSeconds,
 		"Parallelism":              *configuration.Parallelism,
-		"EnableProfiling":          !role.Serving.NoProfiling,
+		"EnableProfiling":          !process.Serving.NoProfiling,
 	}
 }
 
-// controllersConfigz returns a KubeControllerManagerConfiguration.
-func controllersConfigz(role RoleConfig) (string, agents.Settings) {
-	options := role.Controllers.Default()
+// Controllers returns a KubeControllerManagerConfiguration.
+func Controllers(options controllers.Options, process Process, signing credentials.Signing) (string, agents.Settings) {
+	options = options.Default()
 	out := agents.Settings{
 		"Generic": agents.Settings{
-			"Port":           role.Serving.Port,
-			"Address":        role.Serving.Bind.String(),
+			"Port":           process.Serving.Port,
+			"Address":        process.Serving.Bind.String(),
 			"Controllers":    options.Controllers,
-			"LeaderElection": role.Election.Configz(controllersLease),
+			"LeaderElection": process.Election.Configz(process.Lease),
 			"ClientConnection": agents.Settings{
-				"Kubeconfig":  role.kubeconfig("controller-manager"),
+				"Kubeconfig":  process.Kubeconfig,
 				"ContentType": "application/vnd.kubernetes.protobuf",
 			},
-			"Debugging": agents.Settings{"EnableProfiling": !role.Serving.NoProfiling},
+			"Debugging": agents.Settings{"EnableProfiling": !process.Serving.NoProfiling},
 		},
 		"KubeCloudShared": agents.Settings{
 			"AllocateNodeCIDRs": options.PodRanges.Allocate == nodeipam.Allocate ||
@@ -68,10 +79,10 @@ func controllersConfigz(role RoleConfig) (string, agents.Settings) {
 			"ClusterCIDR":                  (*option.CIDRs)(&options.PodRanges.Cluster).String(),
 			"UseServiceAccountCredentials": true,
 		},
-		"CSRSigningController": signingConfigz(role.Signing, options.CertificateLife),
+		"CSRSigningController": signers(signing, options.CertificateLife),
 		"SAController": agents.Settings{
-			"ServiceAccountKeyFile": role.Signing.TokenKeyFile,
-			"RootCAFile":            role.Signing.RootCAFile,
+			"ServiceAccountKeyFile": signing.TokenKeyFile,
+			"RootCAFile":            signing.RootCAFile,
 		},
 		"AttachDetachController": agents.Settings{
 			"DisableAttachDetachReconcilerSync": true,
@@ -94,13 +105,13 @@ func controllersConfigz(role RoleConfig) (string, agents.Settings) {
 			"UnhealthyZoneThreshold":    options.Nodes.UnhealthyThreshold,
 		},
 		"PodGCController": agents.Settings{"TerminatedPodGCThreshold": max(0, options.TerminatedPods)},
-		"HPAController":   autoscalingConfigz(options.Autoscaling),
+		"HPAController":   autoscaling(options.Autoscaling),
 	}
-	concurrencyConfigz(out, options)
+	addConcurrency(out, options)
 	return "kubecontrollermanager.config.k8s.io", out
 }
 
-func autoscalingConfigz(a *podautoscaler.Config) agents.Settings {
+func autoscaling(a *podautoscaler.Config) agents.Settings {
 	c := podautoscaler.Defaults()
 	if a != nil {
 		c = *a
@@ -114,9 +125,9 @@ func autoscalingConfigz(a *podautoscaler.Config) agents.Settings {
 	}
 }
 
-// concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's
+// addConcurrency adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's
 // name.
-func concurrencyConfigz(out agents.Settings, options controllers.Options) {
+func addConcurrency(out agents.Settings, options controllers.Options) {
 	for _, info := range controllers.Known() {
 		at, ok := map[string][2]string{
 			"cron-job":                  {"CronJobController", "ConcurrentCronJobSyncs"},
@@ -152,7 +163,7 @@ func concurrencyConfigz(out agents.Settings, options controllers.Options) {
 	}
 }
 
-func signingConfigz(o credentials.Signing, life time.Duration) agents.Settings {
+func signers(o credentials.Signing, life time.Duration) agents.Settings {
 	out := agents.Settings{
 		"ClusterSigningCertFile": o.All.Cert,
 		"ClusterSigningKeyFile":  o.All.Key,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package configz_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"keelson/cluster/agents"
+	"keelson/cluster/configz"
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 )
@@ -25,7 +26,7 @@ func TestKubeletConfigz(t *testing.T) {
 	}
 	answer := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/configz", http.NoBody)
-	agents.Configz(kubeletConfigz(&config)).ServeHTTP(answer, r)
+	agents.Configz(configz.Kubelet(&config)).ServeHTTP(answer, r)
 	var got struct {
 		Config struct {
 			Kind             string
