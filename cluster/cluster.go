@@ -26,6 +26,7 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/outbound"
+	"keelson/apiserver/upkeep"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -40,6 +41,7 @@ import (
 	"keelson/cluster/nodehost"
 	"keelson/cluster/requests"
 	"keelson/cluster/scheduling"
+	"keelson/cluster/sharedsettings"
 	"keelson/cluster/simulation"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
@@ -300,7 +302,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("open store: %w", err)
 	}
 	defer func() { _ = st.Close() }()
-	if err := c.keepSettings(ctx, st, c.otherServers(st)); err != nil {
+	if err := c.sharedSettings(st).Keep(ctx, st); err != nil {
 		return err
 	}
 	made, err := c.assemble(st)
@@ -328,6 +330,26 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		logger.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
 		ready()
 	})
+}
+
+// sharedSettings are the settings that this server should have like others on st.
+func (c *Cluster) sharedSettings(st store.Store) sharedsettings.Server {
+	server := sharedsettings.Server{
+		Services: c.cfg.keptServices,
+		API:      &c.cfg.API,
+		Gates:    c.cfg.Gates,
+		Log:      c.log,
+	}
+	if !c.fresh {
+		server.RangeFile = c.dir.Sub(datadir.ServiceRangeFile)
+	}
+	if c.cfg.realNode() {
+		server.Domain = c.cfg.Node.Domain()
+	}
+	if len(c.cfg.Etcd.Servers) > 0 { // the embedded store has one server
+		server.Running = func(ctx context.Context) (bool, error) { return upkeep.ServersRenew(ctx, st) }
+	}
+	return server
 }
 
 // site collects what the roles of this process share, around its API server.

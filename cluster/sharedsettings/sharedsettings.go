@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package sharedsettings compares the settings that all API servers of a cluster should have alike. The store keeps
+// those of the server that was started last (docs/decisions/0214). A start calls it once, before it serves anything.
+package sharedsettings
 
 import (
 	"bytes"
@@ -9,12 +11,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"keelson/api/gates"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/upkeep"
-	"keelson/cluster/datadir"
+	"keelson/apiserver/options"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/store"
@@ -24,7 +27,7 @@ import (
 // It is below objects.Root for the same reason as credentials.FingerprintsKey.
 const settingsKey = objects.Root + "keelson/settings"
 
-// The flags of sharedSettings.
+// The flags of settings.
 const (
 	serviceRangeFlag = "service-cluster-ip-range"
 	domainFlag       = "cluster-domain"
@@ -45,15 +48,30 @@ const (
 // noneSet stands for a list without an entry: an absent setting is not compared.
 const noneSet = "-"
 
-// warnedSettings may differ for a while, as in an upgrade of one server after the other.
-var warnedSettings = []string{issuerFlag, gatesFlagName, admissionFlag, noAdmissionFlag}
+// mayDiffer are those that differ for a while, as in an upgrade of one server after the other.
+var mayDiffer = []string{issuerFlag, gatesFlagName, admissionFlag, noAdmissionFlag}
 
-// sharedSettings are such settings by their flags. Where a setting is absent a server does not use it, as one without a
-// node does not use the domain.
-type sharedSettings map[string]string
+// Server is what a server has of them.
+type Server struct {
+	// Services are the ranges of addresses of Services.
+	Services []netip.Prefix
+	// RangeFile keeps them in the data directory since its first start; empty: this is the first.
+	RangeFile string
+	// Domain is the cluster's DNS domain; empty: the server has no node, and does not use it.
+	Domain string
+	API    *options.Options
+	Gates  gates.On
+	// Running reports whether another server runs on the store; nil: none can, the store is this server's alone.
+	Running func(context.Context) (bool, error)
+	Log     *slog.Logger
+}
 
-func parseSettings(b []byte) sharedSettings {
-	out := sharedSettings{}
+// settings are values by their flags. Where a setting is absent a server does not use it, as one without a node does
+// not use the domain.
+type settings map[string]string
+
+func parseSettings(b []byte) settings {
+	out := settings{}
 	for line := range strings.Lines(string(b)) {
 		if flag, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "); ok {
 			out[flag] = value
@@ -62,7 +80,7 @@ func parseSettings(b []byte) sharedSettings {
 	return out
 }
 
-func (s sharedSettings) bytes() []byte {
+func (s settings) bytes() []byte {
 	var out bytes.Buffer
 	for _, flag := range slices.Sorted(maps.Keys(s)) {
 		fmt.Fprintf(&out, "%s %s\n", flag, s[flag])
@@ -71,24 +89,23 @@ func (s sharedSettings) bytes() []byte {
 }
 
 // differs reports whether both have a setting and not the same.
-func (s sharedSettings) differs(others sharedSettings, flag string) bool {
+func (s settings) differs(others settings, flag string) bool {
 	return s[flag] != "" && others[flag] != "" && s[flag] != others[flag]
 }
 
-// sharedSettings are this server's.
-func (c *Cluster) sharedSettings() (sharedSettings, error) {
-	api := &c.cfg.API
-	out := sharedSettings{
-		serviceRangeFlag: strings.Join(nodehost.PrefixStrings(c.cfg.keptServices), ","),
-		issuerFlag:       listed(api.Tokens.AllIssuers()),
-		gatesFlagName:    cmp.Or(c.cfg.Gates.String(), noneSet),
-		admissionFlag:    listed(sorted(api.Admission.Enable)),
-		noAdmissionFlag:  listed(sorted(api.Admission.Disable)),
+// settings are this server's.
+func (s Server) settings() (settings, error) {
+	out := settings{
+		serviceRangeFlag: s.ranges(),
+		issuerFlag:       listed(s.API.Tokens.AllIssuers()),
+		gatesFlagName:    cmp.Or(s.Gates.String(), noneSet),
+		admissionFlag:    listed(sorted(s.API.Admission.Enable)),
+		noAdmissionFlag:  listed(sorted(s.API.Admission.Disable)),
 	}
-	if c.cfg.realNode() {
-		out[domainFlag] = c.cfg.Node.Domain()
+	if s.Domain != "" {
+		out[domainFlag] = s.Domain
 	}
-	writes, reads, known, err := api.Encryption.KeyIDs()
+	writes, reads, known, err := s.API.Encryption.KeyIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +116,14 @@ func (c *Cluster) sharedSettings() (sharedSettings, error) {
 	return out, nil
 }
 
+func (s Server) ranges() string { return strings.Join(nodehost.PrefixStrings(s.Services), ",") }
+
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
 
 func listed(list []string) string { return cmp.Or(strings.Join(list, ","), noneSet) }
 
 // lacks reports whether a list of others has an entry that is not in this server's; an absent list has none.
-func (s sharedSettings) lacks(flag string, others sharedSettings, theirs string) bool {
+func (s settings) lacks(flag string, others settings, theirs string) bool {
 	if s[flag] == "" || others[theirs] == "" || others[theirs] == noneSet {
 		return false
 	}
@@ -114,36 +133,34 @@ func (s sharedSettings) lacks(flag string, others sharedSettings, theirs string)
 	})
 }
 
-// keepSettings compares a server's settings with those in the store, and adds what is not known there.
+// Keep compares the server's settings with those in the store, and adds what is not known there.
 //
 //   - Services keep their addresses, so another range is refused: the DNS server of this node and the certificate of
 //     this server would have addresses that no Service has.
 //   - The domain may change while no other server runs: pods get it when they start, and every DNS server answers for
-//     the domain of its own server alone. running reports whether another server runs.
+//     the domain of its own server alone.
 //   - Of two servers that run, each must read what the other encrypts.
 //   - Issuers of tokens, feature gates and admission plugins should be alike, and are warned about.
-func (c *Cluster) keepSettings(
-	ctx context.Context, st store.Store, running func(context.Context) (bool, error),
-) error {
-	own, err := c.sharedSettings()
+func (s Server) Keep(ctx context.Context, st store.Store) error {
+	own, err := s.settings()
 	if err != nil {
 		return err
 	}
-	return storage.KeepShared(ctx, st, settingsKey, c.log, func(stored []byte) ([]byte, error) {
+	return storage.KeepShared(ctx, st, settingsKey, s.Log, func(stored []byte) ([]byte, error) {
 		known := parseSettings(stored)
 		if own.differs(known, serviceRangeFlag) {
-			return nil, c.otherServiceRange(known[serviceRangeFlag])
+			return nil, s.otherServiceRange(known[serviceRangeFlag])
 		}
 		if own.differs(known, domainFlag) {
-			if err := mayChangeDomain(ctx, known[domainFlag], own[domainFlag], running, c.log); err != nil {
+			if err := s.mayChangeDomain(ctx, known[domainFlag], own[domainFlag]); err != nil {
 				return nil, err
 			}
 		}
-		if err := mayEncrypt(ctx, known, own, running); err != nil {
+		if err := s.mayEncrypt(ctx, known, own); err != nil {
 			return nil, err
 		}
-		if len(c.cfg.Etcd.Servers) > 0 { // a single server has no other one to differ from
-			warnSettings(known, own, c.log)
+		if s.Running != nil { // a single server has no other one to differ from
+			warn(known, own, s.Log)
 		}
 		delete(known, encryptionWrites)
 		delete(known, encryptionReads)
@@ -153,16 +170,14 @@ func (c *Cluster) keepSettings(
 }
 
 // mayEncrypt refuses a server next to another one when one of the two cannot read what the other encrypts.
-func mayEncrypt(
-	ctx context.Context, known, own sharedSettings, running func(context.Context) (bool, error),
-) error {
+func (s Server) mayEncrypt(ctx context.Context, known, own settings) error {
 	unread := own.lacks(encryptionReads, known, encryptionWrites)
 	if !unread && !known.lacks(encryptionReads, own, encryptionWrites) {
 		return nil
 	}
-	others, err := running(ctx)
+	others, err := s.others(ctx)
 	if err != nil {
-		return fmt.Errorf("look for other servers: %w", err)
+		return err
 	}
 	switch {
 	case !others:
@@ -175,9 +190,21 @@ func mayEncrypt(
 		"not as the first one", encryptionFlag)
 }
 
-// warnSettings warns of settings that the server that was started last has not alike.
-func warnSettings(known, own sharedSettings, log *slog.Logger) {
-	for _, flag := range warnedSettings {
+// others reports whether another server runs.
+func (s Server) others(ctx context.Context) (bool, error) {
+	if s.Running == nil {
+		return false, nil
+	}
+	others, err := s.Running(ctx)
+	if err != nil {
+		return false, fmt.Errorf("look for other servers: %w", err)
+	}
+	return others, nil
+}
+
+// warn warns of settings that the server that was started last has not alike.
+func warn(known, own settings, log *slog.Logger) {
+	for _, flag := range mayDiffer {
 		if own.differs(known, flag) {
 			log.Warn("this server has another setting than the one that was started last: set it alike on all servers "+
 				"of this store", "flag", "--"+flag, "here", own[flag], "there", known[flag])
@@ -187,40 +214,27 @@ func warnSettings(known, own sharedSettings, log *slog.Logger) {
 
 // otherServiceRange is the refusal of a server whose Services have another range than those of the store. Its directory
 // keeps the range of its first start, unless that is this one.
-func (c *Cluster) otherServiceRange(known string) error {
+func (s Server) otherServiceRange(known string) error {
 	remove := ""
-	if !c.fresh {
-		remove = "delete " + c.dir.Sub(datadir.ServiceRangeFile) + " and "
+	if s.RangeFile != "" {
+		remove = "delete " + s.RangeFile + " and "
 	}
 	return fmt.Errorf("the Services of this cluster have %s, those of this server %s: %sstart with --%s=%s",
-		known, strings.Join(nodehost.PrefixStrings(c.cfg.keptServices), ","), remove, serviceRangeFlag, known)
+		known, s.ranges(), remove, serviceRangeFlag, known)
 }
 
-func mayChangeDomain(
-	ctx context.Context, known, own string, running func(context.Context) (bool, error), log *slog.Logger,
-) error {
-	log.Warn("the cluster has had another domain: this start waits to see whether another server runs", "domain", own,
+func (s Server) mayChangeDomain(ctx context.Context, known, own string) error {
+	s.Log.Warn("the cluster has had another domain: this start waits to see whether another server runs", "domain", own,
 		"before", known)
-	others, err := running(ctx)
+	others, err := s.others(ctx)
 	if err != nil {
-		return fmt.Errorf("look for other servers: %w", err)
+		return err
 	}
 	if others {
 		return fmt.Errorf("the other servers of this cluster have the domain %s, this one %s: start with --%s=%s, or "+
 			"stop them all first", known, own, domainFlag, known)
 	}
-	log.Warn("the cluster's domain changes: pods that run keep the old one, restart them", "domain", own,
+	s.Log.Warn("the cluster's domain changes: pods that run keep the old one, restart them", "domain", own,
 		"before", known)
 	return nil
-}
-
-// otherServers reports whether another server runs on st. A server with the embedded store has it for itself while it
-// starts.
-func (c *Cluster) otherServers(st store.Store) func(context.Context) (bool, error) {
-	return func(ctx context.Context) (bool, error) {
-		if len(c.cfg.Etcd.Servers) == 0 {
-			return false, nil
-		}
-		return upkeep.ServersRenew(ctx, st)
-	}
 }

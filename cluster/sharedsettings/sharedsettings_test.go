@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package sharedsettings
 
 import (
 	"bytes"
@@ -14,9 +14,19 @@ import (
 	"strings"
 	"testing"
 
+	"keelson/apiserver/options"
 	"keelson/store"
 	"keelson/store/embed"
 )
+
+// testServer is a server on a store that others may use.
+func testServer(othersRun bool) Server {
+	return Server{
+		API:     &options.Options{},
+		Running: func(context.Context) (bool, error) { return othersRun, nil },
+		Log:     slog.New(slog.DiscardHandler),
+	}
+}
 
 // TestServersShareSettings: of servers on one store the first decides the range of Services, and the domain while it
 // runs.
@@ -93,13 +103,15 @@ func TestServersShareSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cluster := &Cluster{dir: "/dir", fresh: c.fresh, log: slog.New(slog.DiscardHandler)}
-		cluster.cfg.NoNode = c.domain == ""
-		cluster.cfg.Node.ClusterDomain = c.domain
-		for text := range strings.SplitSeq(c.services, ",") {
-			cluster.cfg.keptServices = append(cluster.cfg.keptServices, netip.MustParsePrefix(text))
+		server := testServer(c.running)
+		server.Domain = c.domain
+		if !c.fresh {
+			server.RangeFile = "/dir/service-cidr"
 		}
-		err := cluster.keepSettings(t.Context(), st, func(context.Context) (bool, error) { return c.running, nil })
+		for text := range strings.SplitSeq(c.services, ",") {
+			server.Services = append(server.Services, netip.MustParsePrefix(text))
+		}
+		err := server.Keep(t.Context(), st)
 		if c.want == "" && err != nil {
 			t.Errorf("%s: %v", c.what, err)
 		}
@@ -115,9 +127,29 @@ func TestServersShareSettings(t *testing.T) {
 		}
 	}
 	full := fullStore{away: &store.UnavailableError{Cause: errors.New("no space left on device"), Full: true}}
-	cluster := &Cluster{log: slog.New(slog.DiscardHandler)}
-	if err := cluster.keepSettings(t.Context(), full, nil); err != nil {
+	if err := testServer(false).Keep(t.Context(), full); err != nil {
 		t.Errorf("a full disk: %v", err)
+	}
+}
+
+// fullStore holds nothing and takes no writes.
+type fullStore struct {
+	store.Store
+	away error
+}
+
+func (f fullStore) Get(context.Context, string, int64) (store.KV, int64, error) {
+	return store.KV{}, 1, store.ErrNotFound
+}
+
+func (f fullStore) Create(context.Context, string, []byte) (store.Written, error) {
+	return store.Written{}, f.away
+}
+
+func refused(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: got %v, want a refusal with %q", what, err, want)
 	}
 }
 
@@ -158,12 +190,11 @@ func TestServersReadEachOther(t *testing.T) {
 	}
 	defer func() { _ = st.Close() }()
 	start := func(running bool, keys ...string) error {
-		cluster := &Cluster{log: slog.New(slog.DiscardHandler)}
-		cluster.cfg.NoNode = true
+		server := testServer(running)
 		if len(keys) > 0 {
-			cluster.cfg.API.Encryption.ConfigFile = secretsWith(t, keys...)
+			server.API.Encryption.ConfigFile = secretsWith(t, keys...)
 		}
-		return cluster.keepSettings(t.Context(), st, func(context.Context) (bool, error) { return running, nil })
+		return server.Keep(t.Context(), st)
 	}
 	for _, step := range []struct {
 		running bool
@@ -198,23 +229,23 @@ func TestUnlikeServersAreWarned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = st.Close() }()
-	start := func(etcd bool, change func(*Config)) string {
+	start := func(etcd bool, change func(*Server)) string {
 		var log bytes.Buffer
-		cluster := &Cluster{log: slog.New(slog.NewTextHandler(&log, nil))}
-		cluster.cfg.NoNode = true
-		if etcd {
-			cluster.cfg.Etcd.Servers = []string{"http://etcd:2379"}
+		server := testServer(false)
+		server.Log = slog.New(slog.NewTextHandler(&log, nil))
+		if !etcd {
+			server.Running = nil
 		}
 		if change != nil {
-			change(&cluster.cfg)
+			change(&server)
 		}
-		if err := cluster.keepSettings(t.Context(), st, nil); err != nil {
+		if err := server.Keep(t.Context(), st); err != nil {
 			t.Fatal(err)
 		}
 		return log.String()
 	}
 	start(true, nil)
-	got := start(true, func(c *Config) {
+	got := start(true, func(c *Server) {
 		c.API.Tokens.Issuers = []string{"https://a.test"}
 		c.Gates.GenericWorkload = true
 		c.API.Admission.Disable = []string{"LimitRanger"}
