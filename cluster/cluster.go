@@ -37,9 +37,11 @@ import (
 	"keelson/cluster/datadir"
 	"keelson/cluster/listen"
 	"keelson/cluster/maintenance"
+	"keelson/cluster/marks"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/requests"
+	"keelson/cluster/rights"
 	"keelson/cluster/scheduling"
 	"keelson/cluster/sharedsettings"
 	"keelson/cluster/simulation"
@@ -419,7 +421,8 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		DecisionBytes: c.cfg.DecisionMemory << 20,
 		Log:           c.log.With(eventlog.Key, eventlog.Timeline),
 	})
-	marks := event.NewRecorder(append([]event.Listener{kept.Listen, eventlog.New(c.log).Listen}, c.listeners...)...)
+	listeners := append([]event.Listener{kept.Listen, eventlog.New(c.log).Listen}, c.listeners...)
+	recorder := event.NewRecorder(listeners...)
 	files := configreload.New(c.log.With(eventlog.Key, eventlog.Cluster), &c.rejected)
 	if err := c.keys.Serving.Watch(files); err != nil {
 		return assembled{}, err
@@ -447,8 +450,9 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 	// authentication, authorization -> admission.
 	rbac := &authz.RBAC{}
+	accounts := rightsOf(table()).Accounts()
 	parts, tokens, err := requests.Parts(c.keys, c.log, data, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(),
-		nodeAccountNames(table()), files)
+		accounts, files)
 	if err != nil {
 		return assembled{}, err
 	}
@@ -470,14 +474,14 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.EventHandlers = requests.RBACEventHandlers(rbac)
 	config.Audit = auditor
 	config.Tracing = tracing
-	config.Marks = marks
+	config.Marks = recorder
 	metrics := newRoleMetrics()
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":                ask.Handler(kept, asker),
-		simulation.Path:               simulation.Handler(asker),
-		"/keelson/v1/marks":           kept.Handler(markSender(data.Reader)),
+		"/keelson/v1/":                ask.Handler(kept, marks.Asker),
+		simulation.Path:               simulation.Handler(marks.Asker),
+		"/keelson/v1/marks":           kept.Handler(marks.Sender(data.Reader, stepsOf(table()), accounts)),
 		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
 		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
 		credentials.ListPath:          credentials.ServeList(c.certificates),
@@ -495,7 +499,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		server:  server,
 		store:   served,
 		files:   files,
-		marks:   marks,
+		marks:   recorder,
 		tokens:  tokens,
 		metrics: metrics,
 	}, nil
@@ -514,7 +518,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 			[]prometheus.Collector{version.Metric(), agents.GateMetric{On: c.cfg.Gates}}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
 			c.keys.KubeletClientInfo()),
-		RemovedBindings: oldNodeBindings(table()),
+		RemovedBindings: rightsOf(table()).OldNodeBindings(),
 		FrontProxy:      c.keys.FrontProxyCert.Certificate,
 		Serving:         func() error { return c.keys.Serving.Valid(time.Now()) },
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
@@ -556,8 +560,8 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 		out = append(out, pc)
 	}
 	out = append(out, flowcontrol.Bootstrap()...)
-	out = append(out, grants(table())...)
-	return append(out, requests.TokenTracking(), askRole(), askBinding())
+	out = append(out, rightsOf(table()).Objects()...)
+	return append(append(out, requests.TokenTracking()), rights.Ask(simulation.Path)...)
 }
 
 // claimNode is NodeClaim.Free for a server's node. A server with the embedded store has it for itself while it starts:

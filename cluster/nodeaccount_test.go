@@ -89,7 +89,7 @@ func newHostile(t *testing.T) *hostile {
 		Node:      h.node,
 		Anonymous: rest.AnonymousClientConfig(as),
 		Name:      "one",
-		Accounts:  accountsBeside(table()),
+		Accounts:  rightsOf(table()).AccountsBeside(),
 		Log:       slog.New(slog.DiscardHandler),
 	}
 	return h

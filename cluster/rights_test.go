@@ -22,6 +22,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/cluster/credentials"
+	"keelson/cluster/rights"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -84,7 +85,7 @@ func TestRights(t *testing.T) {
 		}
 		u := r.user(Config{})
 		show(r.name, &auth.User{Name: u.Name}, nil)
-		if r.account != "" && accountUser(r.account) != u.Name {
+		if r.account != "" && rights.AccountUser(r.account) != u.Name {
 			show(r.name+" next to a kubelet in a process of its own",
 				&auth.User{Name: authn.ServiceAccountUser("kube-system", r.account, "", "").Name}, nil)
 		}

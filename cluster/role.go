@@ -5,16 +5,16 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/auth"
 	"keelson/cluster/agents"
 	"keelson/cluster/datadir"
+	"keelson/cluster/rights"
 	"keelson/event"
 	"keelson/lib/option"
 	"keelson/lib/run"
@@ -114,88 +114,43 @@ func waves(rows []role, want func(*role) bool) [][]role {
 	return out
 }
 
-// grants are the RBAC objects for the roles' users, in addition to Kubernetes' bootstrap policy.
-func grants(rows []role) []runtime.Object {
-	var out []runtime.Object
-	for i := range rows {
-		r := &rows[i]
-		name := r.bound
-		if len(r.rules) > 0 {
-			name = "keelson:" + r.name
-			out = append(out, &rbacv1.ClusterRole{
-				ObjectMeta: metav1.ObjectMeta{
-					Name:        name,
-					Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
-				},
-				Rules: r.rules,
-			})
-		}
-		if name == "" {
+// rightsOf are the rows that have a user, as their rights see them.
+func rightsOf(rows []role) rights.Roles {
+	var out rights.Roles
+	for _, r := range rows {
+		if r.user == nil {
 			continue
 		}
-		binding := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: "keelson:" + r.name,
-				Annotations: map[string]string{
-					"rbac.authorization.kubernetes.io/autoupdate": "true",
-				},
-			},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{
-				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.user(Config{}).Name},
-			},
-		}
-		if r.account != "" {
-			if as := accountUser(r.account); as != r.user(Config{}).Name {
-				binding.Subjects = append(binding.Subjects, rbacv1.Subject{
-					Kind:      rbacv1.ServiceAccountKind,
-					Namespace: metav1.NamespaceSystem,
-					Name:      r.account,
-				})
-			}
-		}
-		out = append(out, binding)
+		out = append(out, rights.Role{
+			Name:    r.name,
+			User:    r.user(Config{}).Name,
+			Alone:   r.file != "" && r.name != kubeletRole, // a kubelet is a node
+			OnNode:  r.node,
+			Account: r.account,
+			Bound:   r.bound,
+			Rules:   r.rules,
+		})
 	}
-	return append(append(out, serversObjects(rows)...), nodeAccountObjects(rows)...)
+	return out
 }
 
-// serversObjects are the RBAC objects by which agents in processes of their own learn the addresses of the API servers
-// (client/servers).
-func serversObjects(rows []role) []runtime.Object {
-	meta := metav1.ObjectMeta{
-		Namespace:   metav1.NamespaceDefault,
-		Name:        "keelson:servers",
-		Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
-	}
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}}
-	for i := range rows {
-		if r := &rows[i]; r.file != "" && r.name != kubeletRole { // a kubelet is a node
-			subjects = append(subjects, rbacv1.Subject{
-				APIGroup: rbacv1.GroupName,
-				Kind:     rbacv1.UserKind,
-				Name:     r.user(Config{}).Name,
-			})
+// stepsOf are the marks that roles may send, by their users.
+func stepsOf(rows []role) map[string][]event.Step {
+	out := map[string][]event.Step{}
+	for _, r := range rows {
+		if len(r.steps) == 0 {
+			continue
+		}
+		out[r.user(Config{}).Name] = r.steps
+		if r.account != "" {
+			out[rights.AccountUser(r.account)] = r.steps
 		}
 	}
-	return []runtime.Object{
-		&rbacv1.Role{
-			ObjectMeta: meta,
-			Rules: []rbacv1.PolicyRule{
-				{
-					APIGroups:     []string{""},
-					Resources:     []string{"endpoints"},
-					ResourceNames: []string{"kubernetes"},
-					Verbs:         []string{"get", "list", "watch"},
-				},
-			},
-		},
-		&rbacv1.RoleBinding{
-			ObjectMeta: *meta.DeepCopy(),
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-			Subjects:   subjects,
-		},
-	}
+	return out
 }
+
+// WriteNodeRBAC writes, as YAML, what a node's roles need on an API server that is not Keelson's.
+func WriteNodeRBAC(w io.Writer, node string) error { return rightsOf(table()).WriteNode(w, node) }
 
 // Role describes a role that can be a process of its own.
 type Role struct {

@@ -3,16 +3,11 @@
 package cluster
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 
-	"keelson/auth"
 	"keelson/cluster/flags"
 )
 
@@ -125,56 +120,5 @@ func TestChoice(t *testing.T) {
 	if err := fl.Parse([]string{"--proxy=cilium"}); err == nil ||
 		!strings.Contains(err.Error(), "neither builtin nor none") {
 		t.Errorf("a strange choice: %v", err)
-	}
-}
-
-// TestGrants: a role's user gets its rules, and so does its account; nodes get the right to ask for tokens of the
-// accounts, and nothing else.
-func TestGrants(t *testing.T) {
-	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}}
-	got := grants([]role{
-		{
-			name: "proxy",
-			node: true,
-			roleIdentity: roleIdentity{
-				user:    userNamed("system:kube-proxy"),
-				account: "keelson-proxy",
-				bound:   "system:node-proxier",
-			},
-		},
-		{name: "dns", roleIdentity: roleIdentity{user: account("keelson-dns"), account: "keelson-dns", rules: rules}},
-		{name: "scheduler", roleIdentity: roleIdentity{user: userNamed("system:kube-scheduler")}},
-	})
-	var text []string
-	for _, obj := range got {
-		switch o := obj.(type) {
-		case *rbacv1.ClusterRole:
-			text = append(text, "role "+o.Name)
-		case *rbacv1.ClusterRoleBinding:
-			line := o.Name + " -> " + o.RoleRef.Name + ":"
-			for _, s := range o.Subjects {
-				line += " " + s.Kind + " " + s.Name
-			}
-			text = append(text, line)
-		case *corev1.ServiceAccount:
-			text = append(text, "account "+o.Name)
-		case *rbacv1.Role:
-			text = append(text, fmt.Sprintf("%s %v %v %v", o.Name, o.Rules[0].Verbs, o.Rules[0].Resources,
-				o.Rules[0].ResourceNames))
-		case *rbacv1.RoleBinding:
-			text = append(text, o.Name+" -> "+o.RoleRef.Name+": "+o.Subjects[0].Kind+" "+o.Subjects[0].Name)
-		}
-	}
-	want := []string{
-		"keelson:proxy -> system:node-proxier: User system:kube-proxy ServiceAccount keelson-proxy",
-		"role keelson:dns", "keelson:dns -> keelson:dns: User system:serviceaccount:kube-system:keelson-dns",
-		"keelson:servers [get list watch] [endpoints] [kubernetes]",
-		"keelson:servers -> keelson:servers: Group " + auth.Nodes,
-		"account keelson-dns", "account keelson-proxy",
-		"keelson:node-roles [create] [serviceaccounts/token] [keelson-dns keelson-proxy]",
-		"keelson:node-roles -> keelson:node-roles: Group " + auth.Nodes,
-	}
-	if !slices.Equal(text, want) {
-		t.Errorf("got %q\nwant %q", text, want)
 	}
 }

@@ -424,7 +424,7 @@ func (r RoleConfig) nodeParts(
 		Node:      cl,
 		Anonymous: cert.Anonymous,
 		Name:      cfg.NodeName,
-		Accounts:  accountsBeside(table()),
+		Accounts:  rightsOf(table()).AccountsBeside(),
 		Log:       r.log().With(eventlog.Key, eventlog.Cluster),
 	}.Connect
 	beside := append(serverParts(cert.Servers, cl), forward)
