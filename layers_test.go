@@ -142,6 +142,7 @@ var inside = map[string]map[string][]string{
 		"credentials":    {"datadir", "storage", "version"},
 		"requests":       {"credentials", "membership"},
 		"marks":          {},
+		"renewal":        {"credentials", "datadir", "membership", "storage"},
 		"rights":         {},
 		"scheduling":     {},
 		"simulation":     {"scheduling"},
@@ -151,8 +152,8 @@ var inside = map[string]map[string][]string{
 		"sharedsettings": {"nodehost", "storage"},
 		"": {
 			"agents", "configz", "credentials", "datadir", "fakenode", "listen", "maintenance", "marks",
-			"membership", "nodehost", "requests", "rights", "scheduling", "sharedsettings", "simulation", "storage",
-			"version",
+			"membership", "nodehost", "renewal", "requests", "rights", "scheduling", "sharedsettings", "simulation",
+			"storage", "version",
 		},
 		"assets":      {"", "flags", "storage", "version"},
 		"clustertest": {""},

@@ -40,6 +40,7 @@ import (
 	"keelson/cluster/marks"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/renewal"
 	"keelson/cluster/requests"
 	"keelson/cluster/rights"
 	"keelson/cluster/scheduling"
@@ -379,7 +380,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		},
 		rejected: &c.rejected,
 		metrics:  made.metrics,
-		server:   &serverSite{assembled: made, c: c, store: st},
+		server:   &serverSite{assembled: made, c: c, raw: st},
 		node: nodeSite{
 			nodeEnv: nodeEnv{
 				reserved: own,
@@ -477,14 +478,14 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Marks = recorder
 	metrics := newRoleMetrics()
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
-		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
+		[]prometheus.Collector{credentials.Metric{All: c.certificates().List}})
 	config.Extra = map[string]http.Handler{
 		"/keelson/v1/":                ask.Handler(kept, marks.Asker),
 		simulation.Path:               simulation.Handler(marks.Asker),
 		"/keelson/v1/marks":           kept.Handler(marks.Sender(data.Reader, stepsOf(table()), accounts)),
 		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
 		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
-		credentials.ListPath:          credentials.ServeList(c.certificates),
+		credentials.ListPath:          credentials.ServeList(c.certificates().List),
 		credentials.UsersPath:         credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates),
 	}
 	config.Heavy = []string{simulation.Path}
@@ -503,6 +504,16 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		tokens:  tokens,
 		metrics: metrics,
 	}, nil
+}
+
+// certificates are those that this process has in use.
+func (c *Cluster) certificates() renewal.Certificates {
+	return renewal.Certificates{
+		Keys: c.keys,
+		Node: c.cfg.realNode(),
+		API:  &c.cfg.API,
+		Etcd: &c.cfg.Etcd,
+	}
 }
 
 // apiServerConfig is the part of the API server's configuration that needs no other component.

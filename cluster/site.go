@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/configreload"
 	"keelson/auth"
@@ -25,6 +26,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/renewal"
 	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
@@ -84,8 +86,9 @@ func (m roleMetrics) collectors() []prometheus.Collector {
 // serverSite belongs to the API server in this process.
 type serverSite struct {
 	assembled
-	c     *Cluster
-	store store.Store
+	c *Cluster
+	// raw is the store as it is on disk, in which the server may encrypt what it writes.
+	raw store.Store
 }
 
 // nodeSite is what the roles of a real node share.
@@ -153,6 +156,25 @@ func (s *site) apiServer() (run.Func, error) { return s.server.server.Run, nil }
 
 func (s *site) configuration() (run.Func, error) { return s.server.files.Part(), nil }
 
+// certificates renews the certificates of this process.
+func (s *site) certificates() (run.Func, error) {
+	c := s.server.c
+	agent := "keelson-certificates/" + version.Kubernetes
+	signer := authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "", auth.InProcess)
+	return renewal.Config{
+		Certificates:     c.certificates(),
+		Dir:              c.dir,
+		URL:              c.URL(),
+		MergedKubeconfig: c.cfg.MergedKubeconfig,
+		Server:           s.server.server,
+		Store:            s.server.raw,
+		Tokens:           s.server.tokens,
+		Signer:           s.connect(signer, agent),
+		Events:           s.connect(user("system:kube-controller-manager"), agent),
+		Log:              s.logOf(eventlog.Certificates),
+	}.Run, nil
+}
+
 func (s *site) etcdAPI() (run.Func, error) {
 	c := s.server.c
 	return storage.EtcdAPI{
@@ -163,7 +185,7 @@ func (s *site) etcdAPI() (run.Func, error) {
 		URL:      c.EtcdURL(),
 		Dir:      string(c.dir),
 		Log:      s.logOf(eventlog.Store),
-	}.Serve(s.server.store), nil
+	}.Serve(s.server.raw), nil
 }
 
 func (s *site) network() (run.Func, error) {
