@@ -5,7 +5,6 @@ package client
 import (
 	"context"
 	"strconv"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -13,17 +12,23 @@ import (
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 )
 
-// ClaimCreations counts the ResourceClaims that this process creates for pods. The scheduler and a controller do, which
-// may run in one process, so that there is one metric for both.
-var ClaimCreations = sync.OnceValue(func() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{
+// Claims creates ResourceClaims for pods, and counts them. The scheduler and a controller do, which may run in one
+// process: a cluster has one metric for both.
+type Claims struct{ created *prometheus.CounterVec }
+
+// NewClaims returns one that has counted none.
+func NewClaims() *Claims {
+	return &Claims{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dynamic_resource_allocation_resourceclaim_creates_total",
 		Help: "[ALPHA] Number of ResourceClaims creation requests, categorized by creation status and admin access",
-	}, []string{"status", "admin_access"})
-})
+	}, []string{"status", "admin_access"})}
+}
 
-// CreateClaim creates a ResourceClaim for a pod, and counts it.
-func CreateClaim(
+// Collectors are its metrics.
+func (c *Claims) Collectors() []prometheus.Collector { return []prometheus.Collector{c.created} }
+
+// Create creates a ResourceClaim for a pod, and counts it.
+func (c *Claims) Create(
 	ctx context.Context, api resourceclient.ResourceClaimInterface, claim *resourcev1.ResourceClaim,
 ) (*resourcev1.ResourceClaim, error) {
 	made, err := api.Create(ctx, claim, metav1.CreateOptions{})
@@ -31,7 +36,7 @@ func CreateClaim(
 	if err != nil {
 		status = "failure"
 	}
-	ClaimCreations().WithLabelValues(status, strconv.FormatBool(adminAccess(claim))).Inc()
+	c.created.WithLabelValues(status, strconv.FormatBool(adminAccess(claim))).Inc()
 	return made, err
 }
 

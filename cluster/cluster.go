@@ -48,7 +48,6 @@ import (
 	"keelson/cluster/simulation"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
-	"keelson/controllers"
 	"keelson/controllers/certificates"
 	"keelson/event"
 	"keelson/event/eventlog"
@@ -525,7 +524,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		TLS:           c.keys.Serving.TLS(),
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 		Checks:        scheduling.PolicyChecks(),
-		Collectors: slices.Concat(agents.ClientMetrics(), agents.ElectionMetrics(), controllers.Collectors(),
+		Collectors: slices.Concat(agents.ClientMetrics(), agents.ElectionMetrics(),
 			[]prometheus.Collector{version.Metric(), agents.GateMetric{On: c.cfg.Gates}}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
 			c.keys.KubeletClientInfo()),

@@ -167,7 +167,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		Flags:     r.API.Flags,
 		Gates:     r.Gates,
 	}
-	metrics := roleMetrics{scheduler: scheduling.NewMetrics()}
+	metrics := newAgentMetrics()
 	if row.metrics != nil {
 		of.Metrics = row.metrics(metrics)
 	}

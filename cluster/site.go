@@ -70,17 +70,33 @@ type site struct {
 // roleMetrics are the metrics of roles, of one cluster. Those of a node's roles are nil in a process without an API
 // server: it has no /metrics.
 type roleMetrics struct {
-	scheduler *scheduling.Metrics
-	proxy     *proxy.Metrics
-	dns       *meter.Meter
+	claims      *client.Claims // of controllers and scheduler
+	controllers *controllers.Metrics
+	scheduler   *scheduling.Metrics
+	proxy       *proxy.Metrics
+	dns         *meter.Meter
 }
 
 func newRoleMetrics() roleMetrics {
-	return roleMetrics{scheduler: scheduling.NewMetrics(), proxy: proxy.NewMetrics(), dns: meter.New()}
+	metrics := newAgentMetrics()
+	metrics.proxy = proxy.NewMetrics()
+	metrics.dns = meter.New()
+	return metrics
+}
+
+// newAgentMetrics are those of controllers or scheduler in a process of its own.
+func newAgentMetrics() roleMetrics {
+	claims := client.NewClaims()
+	return roleMetrics{
+		claims:      claims,
+		controllers: controllers.NewMetrics(claims),
+		scheduler:   scheduling.NewMetrics(),
+	}
 }
 
 func (m roleMetrics) collectors() []prometheus.Collector {
-	return slices.Concat(m.scheduler.Collectors(), m.proxy.Collectors(), m.dns.Collectors())
+	return slices.Concat(m.claims.Collectors(), m.controllers.Collectors(), m.scheduler.Collectors(),
+		m.proxy.Collectors(), m.dns.Collectors())
 }
 
 // serverSite belongs to the API server in this process.
@@ -264,6 +280,7 @@ func (s *site) controllerConfig() controllers.Config {
 		TokenKey:    s.signers.Tokens,
 		Authorities: s.signers.Authorities,
 		Options:     options,
+		Metrics:     s.metrics.controllers,
 		Gates:       s.cfg.Gates,
 	}
 }
@@ -272,6 +289,7 @@ func (s *site) controllerConfig() controllers.Config {
 func (s *site) scheduler() (run.Func, error) {
 	cfg := loop.Config{
 		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+version.Kubernetes),
+		Claims: s.metrics.claims,
 		Gates:  s.cfg.Gates,
 		Marks:  s.marks,
 		Log:    s.logOf(eventlog.Scheduler),

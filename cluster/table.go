@@ -14,7 +14,6 @@ import (
 	"keelson/auth/authn"
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
-	"keelson/controllers"
 	"keelson/event"
 	"keelson/lib/option"
 	"keelson/timeline/ledger"
@@ -75,9 +74,11 @@ func table() []role {
 				short: "The controllers, alone",
 				example: "  keelson controller-manager --kubeconfig /tmp/a/pki/controller-manager.kubeconfig\n" +
 					"  keelson controller-manager --controllers '*,-job-controller'",
-				rows:    controllerManagerRows,
-				metrics: func(roleMetrics) []prometheus.Collector { return controllers.Collectors() },
-				config:  controllersConfigz,
+				rows: controllerManagerRows,
+				metrics: func(m roleMetrics) []prometheus.Collector {
+					return slices.Concat(m.claims.Collectors(), m.controllers.Collectors())
+				},
+				config: controllersConfigz,
 			},
 		},
 		{
@@ -99,8 +100,10 @@ func table() []role {
 				example: "  keelson scheduler --kubeconfig /tmp/a/pki/scheduler.kubeconfig",
 				rows:    schedulerRows,
 				prepare: applySchedulerFile,
-				metrics: func(m roleMetrics) []prometheus.Collector { return m.scheduler.Collectors() },
-				config:  schedulerConfigz,
+				metrics: func(m roleMetrics) []prometheus.Collector {
+					return slices.Concat(m.claims.Collectors(), m.scheduler.Collectors())
+				},
+				config: schedulerConfigz,
 			},
 		},
 		{

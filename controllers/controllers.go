@@ -13,28 +13,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"keelson/api/gates"
 	"keelson/client"
-	"keelson/controllers/attachdetach"
-	"keelson/controllers/cronjob"
-	"keelson/controllers/endpointslice"
-	"keelson/controllers/endpointslicemirroring"
 	"keelson/controllers/framework"
-	"keelson/controllers/job"
-	"keelson/controllers/nodelifecycle"
-	"keelson/controllers/podautoscaler"
-	"keelson/controllers/podgc"
-	"keelson/controllers/statefulset"
-	"keelson/controllers/tainteviction"
-	"keelson/controllers/ttlafterfinished"
 	"keelson/event"
 	"keelson/pki"
 )
@@ -58,6 +45,8 @@ type Config struct {
 	// nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)
 	Options
+	// Metrics count the controllers' work; nil: nothing shows it.
+	Metrics *Metrics
 	// Gates are the enabled feature gates.
 	Gates gates.On
 	// Resync is the resync period of informers; 0, the default: never.
@@ -69,16 +58,11 @@ func (c Config) Default() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(client.NewClaims())
+	}
 	c.Options = c.Options.Default()
 	return c
-}
-
-// Collectors are the metrics of the controllers and their queues in this process.
-func Collectors() []prometheus.Collector {
-	return slices.Concat(framework.Collectors(), job.Collectors(), cronjob.Collectors(), ttlafterfinished.Collectors(),
-		endpointslice.Collectors(), endpointslicemirroring.Collectors(),
-		nodelifecycle.Collectors(), podautoscaler.Collectors(), podgc.Collectors(), statefulset.Collectors(),
-		tainteviction.Collectors(), attachdetach.Collectors())
 }
 
 // Manager runs the configured controllers.
@@ -167,7 +151,7 @@ func (m *Manager) build(
 	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it returns no error
 	env := &framework.Env{
 		Name:       account,
-		Queue:      row.queue,
+		Queue:      framework.Queue{Name: row.queue, Metrics: m.cfg.Metrics.queues},
 		Workers:    m.cfg.workers(row),
 		Client:     c,
 		Shared:     shared,

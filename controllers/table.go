@@ -96,7 +96,9 @@ var table = []row{
 		alias:   "statefulset",
 		workers: 5,
 		syncs:   "statefulset",
-		build:   withoutConfig(statefulset.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return statefulset.New(env, cfg.Metrics.statefulSet)
+		},
 	},
 	{
 		name:    "daemonset-controller",
@@ -130,7 +132,9 @@ var table = []row{
 		alias:   "job",
 		workers: 5,
 		syncs:   "job",
-		build:   withoutConfig(job.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return job.New(env, cfg.Metrics.job)
+		},
 	},
 	{
 		name:    "endpointslice-controller",
@@ -155,7 +159,9 @@ var table = []row{
 		alias:   "endpointslicemirroring",
 		account: "endpointslicemirroring-controller",
 		workers: 5,
-		build:   withoutConfig(endpointslicemirroring.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return endpointslicemirroring.New(env, cfg.Metrics.mirroring)
+		},
 	},
 	{
 		name:    "cronjob-controller",
@@ -163,7 +169,9 @@ var table = []row{
 		alias:   "cronjob",
 		workers: 5,
 		syncs:   "cron-job",
-		build:   withoutConfig(cronjob.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return cronjob.New(env, cfg.Metrics.cronJob)
+		},
 	},
 	{
 		name:    "ttl-after-finished-controller",
@@ -171,7 +179,9 @@ var table = []row{
 		alias:   "ttl-after-finished",
 		workers: 5,
 		syncs:   "ttl-after-finished",
-		build:   withoutConfig(ttlafterfinished.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return ttlafterfinished.New(env, cfg.Metrics.ttlAfterFinished)
+		},
 	},
 	{
 		name:    "garbage-collector-controller",
@@ -215,7 +225,7 @@ var table = []row{
 		account: "pod-garbage-collector",
 		workers: 2,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
-			return podgc.New(env, cfg.TerminatedPods)
+			return podgc.New(env, cfg.TerminatedPods, cfg.Metrics.podGC)
 		},
 	},
 	{
@@ -225,7 +235,7 @@ var table = []row{
 		account: "node-controller",
 		workers: 4,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
-			return nodelifecycle.New(env, cfg.Nodes)
+			return nodelifecycle.New(env, cfg.Nodes, cfg.Metrics.nodeLifecycle)
 		},
 	},
 	{
@@ -249,7 +259,9 @@ var table = []row{
 		name:    "taint-eviction-controller",
 		queue:   "noexec_taint_pod",
 		workers: 8,
-		build:   withoutConfig(tainteviction.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return tainteviction.New(env, cfg.Metrics.taintEviction)
+		},
 	},
 	{
 		name:    "device-taint-eviction-controller",
@@ -288,7 +300,7 @@ var table = []row{
 		workers: 5,
 		syncs:   "horizontal-pod-autoscaler",
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
-			return podautoscaler.New(env, cfg.Autoscaling)
+			return podautoscaler.New(env, cfg.Autoscaling, cfg.Metrics.podAutoscaler)
 		},
 	},
 	{
@@ -392,7 +404,7 @@ var table = []row{
 		account: "attachdetach-controller",
 		workers: 10,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
-			return attachdetach.New(env, cfg.Attach)
+			return attachdetach.New(env, cfg.Attach, cfg.Metrics.attachDetach)
 		},
 	},
 	{
@@ -421,7 +433,9 @@ var table = []row{
 		source:  "resource_claim",
 		workers: 10,
 		syncs:   "resourceclaim",
-		build:   withoutConfig(resourceclaim.New),
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return resourceclaim.New(env, cfg.Metrics.claims)
+		},
 	},
 	{
 		name:    "persistentvolumeclaim-protection-controller",

@@ -11,12 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/metrics"
-
-	"keelson/client"
 )
 
-// ClientMetrics are client-go's rest_client_* metrics for the requests of this process, and what our client counts.
-// There is one set, because
+// ClientMetrics are client-go's rest_client_* metrics for the requests of this process. There is one set, because
 // client-go has one global registry.
 var ClientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -29,7 +26,7 @@ var ClientMetrics = sync.OnceValue(func() []prometheus.Collector {
 		Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0},
 	}, []string{"verb", "host"})
 	metrics.Register(metrics.RegisterOpts{RequestLatency: clientLatency{took}, RequestResult: clientResult{requests}})
-	return []prometheus.Collector{requests, took, client.ClaimCreations()}
+	return []prometheus.Collector{requests, took}
 })
 
 // ElectionMetrics are client-go's leader_election_* metrics. There is one set, created before the first election

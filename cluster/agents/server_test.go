@@ -93,7 +93,7 @@ func (j *judge) serve(t *testing.T, o Serving, dog *leaderelection.HealthzAdapto
 	t.Helper()
 	s, err := newServer(o, &client.Client{Interface: client.Plain(j.Clientset)}, State{
 		Watchdog:   dog,
-		Metrics:    controllers.Collectors(),
+		Metrics:    controllers.NewMetrics(client.NewClaims()).Collectors(),
 		Component:  "kube-scheduler",
 		Flags:      func() map[string]string { return map[string]string{"leader-elect": "true"} },
 		ConfigName: "componentconfig",

@@ -171,7 +171,7 @@ func (c *Controller) detach(ctx context.Context, v nodeView, all []detach, did *
 		}
 		c.deletionWritten(d.object)
 		if d.forceReason != "" {
-			totals().forced.WithLabelValues(d.forceReason).Inc()
+			c.metrics.forced.WithLabelValues(d.forceReason).Inc()
 			c.env.Log.Warn("volume detached by force", "volume", d.volume.pv, "node", v.name, "why", d.forceReason)
 		}
 		did.Deletes = append(did.Deletes, d.object.Name)

@@ -54,6 +54,7 @@ type Controller struct {
 	drivers     storagelisters.CSIDriverLister
 	pods        cache.Indexer
 	attachments cache.Indexer
+	metrics     *Metrics
 
 	mu sync.Mutex
 	// creating are created attachments that the cache does not show yet, by PersistentVolume and node.
@@ -84,7 +85,7 @@ const (
 )
 
 // New builds the controller.
-func New(env *framework.Env, cfg Config) (framework.Controller, error) {
+func New(env *framework.Env, cfg Config, metrics *Metrics) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	storage := storageinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
@@ -92,6 +93,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	controller := &Controller{
 		env:           env,
 		cfg:           cfg,
+		metrics:       metrics,
 		nodes:         core.Nodes().Lister(),
 		claims:        core.PersistentVolumeClaims().Lister(),
 		volumes:       core.PersistentVolumes().Lister(),
@@ -143,7 +145,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	defer totals().during(c)()
+	defer c.metrics.during(c)()
 	return c.loop.Run(ctx, ready)
 }
 

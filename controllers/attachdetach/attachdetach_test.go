@@ -63,7 +63,7 @@ func start(t *testing.T, cfg Config, more ...runtime.Object) *world {
 	}, more...)
 	w := &world{controllertest.New(objs...), t}
 	w.Start(t, "attachdetach-controller", func(env *framework.Env) (framework.Controller, error) {
-		return New(env, cfg)
+		return New(env, cfg, NewMetrics())
 	})
 	w.settle()
 	return w

@@ -30,16 +30,17 @@ func countVolumes(v nodeView) volumeCounts {
 	return out
 }
 
-// volumeMetrics are Kubernetes' metrics for all attach/detach controllers in the process.
-type volumeMetrics struct {
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct {
 	forced  *prometheus.CounterVec
 	desc    *prometheus.Desc
 	mu      sync.Mutex
 	running map[*Controller]struct{}
 }
 
-var totals = sync.OnceValue(func() *volumeMetrics {
-	return &volumeMetrics{
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
+	return &Metrics{
 		forced: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: "attach_detach_controller",
 			Name:      "attachdetach_controller_forced_detaches",
@@ -49,19 +50,19 @@ var totals = sync.OnceValue(func() *volumeMetrics {
 			[]string{"plugin_name", "state"}, nil),
 		running: map[*Controller]struct{}{},
 	}
-})
+}
 
-// Collectors are the metrics of this package.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{totals().forced, totals()} }
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector { return []prometheus.Collector{m.forced, m} }
 
 // Describe implements prometheus.Collector.
-func (t *volumeMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.desc }
 
 // Collect sums up the volumes of all running controllers.
-func (t *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	sum := volumeCounts{}
-	t.mu.Lock()
-	for c := range t.running {
+	m.mu.Lock()
+	for c := range m.running {
 		c.mu.Lock()
 		for _, k := range c.counts {
 			for p, n := range k {
@@ -70,25 +71,25 @@ func (t *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		c.mu.Unlock()
 	}
-	t.mu.Unlock()
+	m.mu.Unlock()
 	for p, n := range sum {
 		state := "desired_state_of_world"
 		if p.attached {
 			state = "actual_state_of_world"
 		}
-		ch <- prometheus.MustNewConstMetric(t.desc, prometheus.GaugeValue, float64(n), "kubernetes.io/csi:"+p.driver,
+		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(n), "kubernetes.io/csi:"+p.driver,
 			state)
 	}
 }
 
 // during includes c in the metrics until the returned function is called.
-func (t *volumeMetrics) during(c *Controller) (end func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.running[c] = struct{}{}
+func (m *Metrics) during(c *Controller) (end func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[c] = struct{}{}
 	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.running, c)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.running, c)
 	}
 }

@@ -66,7 +66,7 @@ func (c *Cluster) Start(t testing.TB, name string, build func(*framework.Env) (f
 	shared := c.Informers(0, client.Scope{})
 	ctl, err := build(&framework.Env{
 		Name:   name,
-		Queue:  name,
+		Queue:  framework.Queue{Name: name},
 		Client: c.Client,
 		Shared: shared,
 		Events: c.Events,

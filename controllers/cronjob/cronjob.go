@@ -29,25 +29,29 @@ import (
 
 var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
-// skew is one metric for the process.
-var skew = sync.OnceValue(func() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct{ skew prometheus.Histogram }
+
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
+	return &Metrics{prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: "cronjob_controller",
 		Name:      "job_creation_skew_duration_seconds",
 		Help:      "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
 		Buckets:   prometheus.ExponentialBuckets(1, 2, 10),
-	})
-})
+	})}
+}
 
-// Collectors are the metrics of all CronJob controllers in the process.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{skew()} }
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector { return []prometheus.Collector{m.skew} }
 
 // Controller handles all CronJobs.
 type Controller struct {
-	env   *framework.Env
-	loop  *framework.Loop[framework.Key]
-	crons cache.Indexer
-	jobs  cache.Indexer
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	crons   cache.Indexer
+	jobs    cache.Indexer
+	metrics *Metrics
 
 	mu sync.Mutex
 	// lastWritten is the resourceVersion of each CronJob after our last status write: an older version in the cache
@@ -56,8 +60,8 @@ type Controller struct {
 }
 
 // New registers handlers with the shared informers; Run does the work.
-func New(env *framework.Env) (framework.Controller, error) {
-	controller := &Controller{env: env, lastWritten: map[types.UID]string{}}
+func New(env *framework.Env, metrics *Metrics) (framework.Controller, error) {
+	controller := &Controller{env: env, metrics: metrics, lastWritten: map[types.UID]string{}}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	crons := batchinformers.New(env.Shared.Scoped()).CronJobs().Informer()
 	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
@@ -254,7 +258,7 @@ func (c *Controller) start(
 		steps.addEvent(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return fmt.Errorf("create job: %w", err)
 	default:
-		skew().Observe(job.CreationTimestamp.Sub(steps.due).Seconds())
+		c.metrics.skew.Observe(job.CreationTimestamp.Sub(steps.due).Seconds())
 		steps.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
 		c.env.Reconciled(event.Subject{
 			Resource:  "cronjobs",

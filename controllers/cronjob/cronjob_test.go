@@ -48,6 +48,9 @@ func finish(c *controllertest.Cluster) *[]string {
 	return &started
 }
 
+// newController is New with metrics of its own.
+func newController(env *framework.Env) (framework.Controller, error) { return New(env, NewMetrics()) }
+
 // TestYear runs the Sundays of a year, as clocks are changed on Sundays, from midnight UTC to midnight UTC. What is due
 // in the hour that does not exist is not run that day, and what is due in the hour that comes twice is run twice. On
 // Lord Howe the clock moves by half an hour.
@@ -64,7 +67,7 @@ func TestYear(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := controllertest.New(stored("tick", "30 2 * * sun", zone))
 			started := finish(cluster)
-			cluster.Start(t, "cronjob-controller", New)
+			cluster.Start(t, "cronjob-controller", newController)
 			time.Sleep(365 * 24 * time.Hour)
 			synctest.Wait()
 			s := *started
@@ -93,7 +96,7 @@ func TestBad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(stored("a", "every day", "UTC"), stored("b", "* * * * *", "Mars/Base"),
 			stored("c", "0 0 31 4 *", "UTC"))
-		c.Start(t, "cronjob-controller", New)
+		c.Start(t, "cronjob-controller", newController)
 		time.Sleep(1000 * time.Hour)
 		synctest.Wait()
 		said := strings.Join(c.EventsSeen(), "\n")
@@ -124,7 +127,7 @@ func TestPolicies(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := controllertest.New(stored("tick", "* * * * *", "UTC", policy(p)))
-			cluster.Start(t, "cronjob-controller", New)
+			cluster.Start(t, "cronjob-controller", newController)
 			time.Sleep(3*time.Minute + time.Second)
 			synctest.Wait()
 			jobs, err := cluster.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
@@ -158,7 +161,7 @@ func TestUnexpectedJob(t *testing.T) {
 					return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "tick")
 				})
 			}
-			c.Start(t, "cronjob-controller", New)
+			c.Start(t, "cronjob-controller", newController)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if said := strings.Join(c.EventsSeen(), "\n"); strings.Contains(said, "UnexpectedJob") == gone {
@@ -176,7 +179,7 @@ func TestRestart(t *testing.T) {
 		due := time.Now()
 		job := jobFor(cj, due)
 		c := controllertest.New(cj, job)
-		c.Start(t, "cronjob-controller", New)
+		c.Start(t, "cronjob-controller", newController)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		got, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
@@ -208,7 +211,7 @@ func TestGoesDuringPass(t *testing.T) {
 		})
 		var built *Controller
 		cluster.Start(t, "cronjob-controller", func(env *framework.Env) (framework.Controller, error) {
-			ctl, err := New(env)
+			ctl, err := newController(env)
 			built, _ = ctl.(*Controller)
 			return ctl, err
 		})

@@ -39,18 +39,18 @@ type Controller struct {
 	endpoints corelisters.EndpointsLister
 	slices    *servicepods.Slices
 	tracker   *endpointutil.EndpointSliceTracker
-	metrics   *metrics
+	metrics   *Metrics
 }
 
 // New builds the controller.
-func New(env *framework.Env) (framework.Controller, error) {
+func New(env *framework.Env, metrics *Metrics) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	controller := &Controller{
 		env:       env,
 		services:  core.Services().Lister(),
 		endpoints: core.Endpoints().Lister(),
 		tracker:   endpointutil.NewEndpointSliceTracker(),
-		metrics:   processMetrics(),
+		metrics:   metrics,
 	}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	var err error

@@ -10,8 +10,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// metrics are the metrics of Kubernetes' controller. There is one set for the process.
-type metrics struct {
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct {
 	added, updated, removed, skipped, duration prometheus.Histogram
 	desired, slices, ideal                     prometheus.Gauge
 	changes                                    *prometheus.CounterVec
@@ -23,7 +23,8 @@ type metrics struct {
 // counts are the wanted endpoints of an Endpoints, its number of slices, and the minimum possible number.
 type counts struct{ desired, slices, ideal int }
 
-var processMetrics = sync.OnceValue(func() *metrics {
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
 	const system = "endpoint_slice_mirroring_controller"
 	histogram := func(name, help string, first float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -36,7 +37,7 @@ var processMetrics = sync.OnceValue(func() *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: system, Name: name, Help: help})
 	}
-	return &metrics{
+	return &Metrics{
 		added:   histogram("endpoints_added_per_sync", "Number of endpoints added on each Endpoints sync", 2),
 		updated: histogram("endpoints_updated_per_sync", "Number of endpoints updated on each Endpoints sync", 2),
 		removed: histogram("endpoints_removed_per_sync", "Number of endpoints removed on each Endpoints sync", 2),
@@ -55,17 +56,16 @@ var processMetrics = sync.OnceValue(func() *metrics {
 		}, []string{"operation"}),
 		all: map[framework.Key]counts{},
 	}
-})
+}
 
-// Collectors are the mirroring metrics of this process.
-func Collectors() []prometheus.Collector {
-	m := processMetrics()
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.added, m.updated, m.removed, m.skipped, m.duration, m.desired, m.slices, m.ideal, m.changes,
 	}
 }
 
-func (m *metrics) observe(key framework.Key, p *changes) {
+func (m *Metrics) observe(key framework.Key, p *changes) {
 	m.added.Observe(float64(p.added))
 	m.updated.Observe(float64(p.updated))
 	m.removed.Observe(float64(p.removedAddress))
@@ -74,7 +74,7 @@ func (m *metrics) observe(key framework.Key, p *changes) {
 }
 
 // count replaces the counts of key.
-func (m *metrics) count(key framework.Key, desired, slices, ideal int) {
+func (m *Metrics) count(key framework.Key, desired, slices, ideal int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.all[key]

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 func endpoints(change func(*corev1.Endpoints), subsets ...corev1.EndpointSubset) *corev1.Endpoints {
@@ -84,6 +85,9 @@ func stored(p *changes) []*discoveryv1.EndpointSlice {
 	}
 	return slices.Concat(p.create, p.update)
 }
+
+// newController is New with metrics of its own.
+func newController(env *framework.Env) (framework.Controller, error) { return New(env, NewMetrics()) }
 
 func TestPlan(t *testing.T) {
 	e := endpoints(nil, subset("10.0.0.1 10.0.0.2|10.0.0.3", 80), subset("10.0.0.1 fd00::1", 81))
@@ -196,7 +200,7 @@ func TestMirrors(t *testing.T) {
 				return e
 			}(),
 		)
-		cluster.Start(t, "endpointslicemirroring-controller", New)
+		cluster.Start(t, "endpointslicemirroring-controller", newController)
 		check := func(when string, want map[string]string) {
 			t.Helper()
 			time.Sleep(time.Second)

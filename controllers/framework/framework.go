@@ -34,8 +34,8 @@ type Key = types.NamespacedName
 type Env struct {
 	// Name is the name of its service account, such as "replicaset-controller".
 	Name string
-	// Queue is its name in the workqueue_* metrics: "replicaset".
-	Queue string
+	// Queue is its loop in the workqueue_* metrics: "replicaset".
+	Queue Queue
 	// Workers is the number of objects processed concurrently.
 	Workers int
 	// Client works as the controller's service account; all writes use it.

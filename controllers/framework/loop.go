@@ -31,29 +31,35 @@ var ErrStale = errors.New("the cache is behind")
 // Loop is a work queue of keys (Key for most controllers): informer handlers add them, workers call sync for each. A
 // failed sync is retried with back-off.
 type Loop[K comparable] struct {
-	name   string
-	sync   func(ctx context.Context, key K) error
-	log    *slog.Logger
-	queue  *keyed.Loop[K]
-	synced []cache.DoneChecker
-	begun  atomic.Int64 // passes
+	name    string
+	sync    func(ctx context.Context, key K) error
+	log     *slog.Logger
+	queue   *keyed.Loop[K]
+	synced  []cache.DoneChecker
+	begun   atomic.Int64 // passes
+	metrics *QueueMetrics
 
 	retries        prometheus.Counter
 	waited, worked prometheus.Observer
 }
 
 // NewLoop returns a loop that Run starts. There is at least one worker.
-func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(
+func NewLoop[K comparable](queue Queue, workers int, log *slog.Logger, sync func(
 	ctx context.Context, key K,
 ) error,
 ) *Loop[K] {
+	metrics := queue.Metrics
+	if metrics == nil {
+		metrics = NewQueueMetrics()
+	}
 	l := &Loop[K]{
-		name:    name,
+		name:    queue.Name,
 		sync:    sync,
 		log:     log,
-		retries: queues().retries.WithLabelValues(name),
-		waited:  queues().waited.WithLabelValues(name),
-		worked:  queues().worked.WithLabelValues(name),
+		metrics: metrics,
+		retries: metrics.retries.WithLabelValues(queue.Name),
+		waited:  metrics.waited.WithLabelValues(queue.Name),
+		worked:  metrics.worked.WithLabelValues(queue.Name),
 	}
 	l.queue = keyed.New(keyed.Config[K]{
 		Do:        l.pass,
@@ -93,7 +99,7 @@ func (l *Loop[K]) QueuedAt(key K) time.Time { return l.queue.DueSince(key) }
 
 // Run waits for the caches, calls ready, and processes keys until ctx is done.
 func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
-	defer queues().track(l)()
+	defer l.metrics.track(l)()
 	if !cache.WaitFor(ctx, "", l.synced...) {
 		return ctx.Err()
 	}

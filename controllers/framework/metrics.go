@@ -11,8 +11,8 @@ import (
 	"keelson/lib/keyed"
 )
 
-// queueMetrics are Kubernetes' workqueue_* metrics of all loops in the process.
-type queueMetrics struct {
+// QueueMetrics are Kubernetes' workqueue_* metrics of the loops that get them.
+type QueueMetrics struct {
 	retries        *prometheus.CounterVec
 	waited, worked *prometheus.HistogramVec
 	// Collect computes these.
@@ -32,11 +32,18 @@ func (l *Loop[K]) load(now time.Time) (name string, load keyed.Load, begun int64
 	return l.name, l.queue.Load(now), l.begun.Load()
 }
 
-// queues is one for the process, as in Kubernetes.
-var queues = sync.OnceValue(func() *queueMetrics {
+// Queue names a loop in metrics and messages.
+type Queue struct {
+	Name string
+	// Metrics count the loop's work; nil: nothing shows it.
+	Metrics *QueueMetrics
+}
+
+// NewQueueMetrics returns metrics without a loop.
+func NewQueueMetrics() *QueueMetrics {
 	name := []string{"name"}
 	buckets := prometheus.ExponentialBuckets(10e-9, 10, 10)
-	return &queueMetrics{
+	return &QueueMetrics{
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "workqueue_retries_total",
 			Help: "Total number of retries handled by workqueue",
@@ -61,24 +68,23 @@ var queues = sync.OnceValue(func() *queueMetrics {
 		running: map[runningLoop]struct{}{},
 		ended:   map[string]int64{},
 	}
-})
+}
 
 // Collectors are the metrics of all loops.
-func Collectors() []prometheus.Collector {
-	q := queues()
+func (q *QueueMetrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{q.retries, q.waited, q.worked, q}
 }
 
 // Describe implements prometheus.Collector.
-func (q *queueMetrics) Describe(ch chan<- *prometheus.Desc) {
+func (q *QueueMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.depth
 	ch <- q.adds
 	ch <- q.unfinished
 	ch <- q.longest
 }
 
-// Collect asks the running loops. Loops with the same name, of several clusters in one process, count as one.
-func (q *queueMetrics) Collect(ch chan<- prometheus.Metric) {
+// Collect asks the running loops. Loops with the same name count as one.
+func (q *QueueMetrics) Collect(ch chan<- prometheus.Metric) {
 	type sum struct {
 		keyed.Load
 		adds int64
@@ -108,7 +114,7 @@ func (q *queueMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // track includes l in the metrics until the returned function is called.
-func (q *queueMetrics) track(l runningLoop) (end func()) {
+func (q *QueueMetrics) track(l runningLoop) (end func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.running[l] = struct{}{}

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,8 +18,9 @@ func TestQueueMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{})
 		finish := make(chan error)
-		name := "metrics-test-" + strconv.FormatUint(rand.Uint64(), 36) // what is counted is the process's
-		l := NewLoop(name, 1, slog.New(slog.DiscardHandler), func(context.Context, Key) error {
+		const name = "metrics-test"
+		metrics := NewQueueMetrics()
+		l := NewLoop(Queue{Name: name, Metrics: metrics}, 1, slog.New(slog.DiscardHandler), func(context.Context, Key) error {
 			begun <- struct{}{}
 			return <-finish
 		})
@@ -32,7 +31,7 @@ func TestQueueMetrics(t *testing.T) {
 		<-begun
 		l.Add(Key{Name: "b"})
 		time.Sleep(time.Second)
-		got := metricsOf(t, name)
+		got := metricsOf(t, metrics, name)
 		for metric, want := range map[string]float64{
 			"workqueue_adds_total":             2,
 			"workqueue_depth":                  1,
@@ -60,7 +59,7 @@ func TestQueueMetrics(t *testing.T) {
 			"workqueue_longest_running_processor_seconds": 0,
 		}
 		synctest.Wait()
-		got = metricsOf(t, name)
+		got = metricsOf(t, metrics, name)
 		for metric := range want {
 			if got[metric] != want[metric] {
 				t.Errorf("in the end: %s is %v, want %v", metric, got[metric], want[metric])
@@ -74,10 +73,10 @@ func TestQueueMetrics(t *testing.T) {
 }
 
 // metricsOf are the loop's metrics: values, and how often something was measured.
-func metricsOf(t *testing.T, name string) map[string]float64 {
+func metricsOf(t *testing.T, of *QueueMetrics, name string) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	r.MustRegister(Collectors()...)
+	r.MustRegister(of.Collectors()...)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

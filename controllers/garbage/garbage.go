@@ -90,7 +90,8 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 		absentOwners: map[absentOwnerKey]struct{}{},
 	}
 	controller.attemptToDelete = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.attemptDelete)
-	controller.attemptToOrphan = framework.NewLoop("garbage_collector_attempt_to_orphan", 5, env.Log,
+	controller.attemptToOrphan = framework.NewLoop(
+		framework.Queue{Name: "garbage_collector_attempt_to_orphan", Metrics: env.Queue.Metrics}, 5, env.Log,
 		controller.attemptOrphan)
 	return controller
 }

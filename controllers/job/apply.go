@@ -95,7 +95,7 @@ func (c *Controller) create(ctx context.Context, job *batchv1.Job, steps plan) (
 	if err == nil {
 		failed = 0 // the namespace is terminating
 	}
-	metrics().observeCreations(job, steps.podCounts, len(names), failed)
+	c.metrics.observeCreations(job, steps.podCounts, len(names), failed)
 	return names, err
 }
 
@@ -191,7 +191,7 @@ func (c *Controller) flushStatus(ctx context.Context, snap snapshot, a *accounti
 	if a.resumed {
 		c.env.Events.Event(job, corev1.EventTypeNormal, "Resumed", "Job resumed")
 	}
-	metrics().countRules(a.policyCounts)
+	c.metrics.countRules(a.policyCounts)
 	var (
 		mu    sync.Mutex
 		freed []*corev1.Pod
@@ -227,13 +227,13 @@ func (c *Controller) writeStatus(ctx context.Context, job *batchv1.Job, st *batc
 		return job, fmt.Errorf("write status: %w", err)
 	}
 	c.state.update(job.UID, func(r *jobState) { r.lastWritten = written.ResourceVersion })
-	metrics().podsFinished(written, &job.Status)
+	c.metrics.podsFinished(written, &job.Status)
 	return written, nil
 }
 
 // recordFinished records the event about the end of a job.
 func (c *Controller) recordFinished(j *batchv1.Job, v *endCondition) {
-	metrics().jobFinished(j, v)
+	c.metrics.jobFinished(j, v)
 	if v.failed() {
 		c.env.Events.Event(j, corev1.EventTypeWarning, v.reason, v.message)
 		return

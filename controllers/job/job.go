@@ -34,18 +34,24 @@ type workItem struct {
 
 // Controller handles all jobs.
 type Controller struct {
-	env    *framework.Env
-	loop   *framework.Loop[workItem]
-	expect *framework.Expectations
-	own    framework.Ownership[*corev1.Pod]
-	state  *stateStore
-	jobs   cache.Indexer
-	pods   cache.Indexer
+	env     *framework.Env
+	loop    *framework.Loop[workItem]
+	expect  *framework.Expectations
+	own     framework.Ownership[*corev1.Pod]
+	state   *stateStore
+	jobs    cache.Indexer
+	pods    cache.Indexer
+	metrics *Metrics
 }
 
 // New registers handlers with the shared informers; Run does the work.
-func New(env *framework.Env) (framework.Controller, error) {
-	controller := &Controller{env: env, expect: framework.NewExpectations(), state: newStateStore()}
+func New(env *framework.Env, metrics *Metrics) (framework.Controller, error) {
+	controller := &Controller{
+		env:     env,
+		metrics: metrics,
+		expect:  framework.NewExpectations(),
+		state:   newStateStore(),
+	}
 	controller.own = framework.PodOwnership(env, kind, func(
 		ctx context.Context, namespace, name string,
 	) (metav1.Object, error) {
@@ -97,7 +103,7 @@ func (c *Controller) enqueueDelayed(j *batchv1.Job) {
 
 func (c *Controller) jobAdded(j *batchv1.Job) {
 	if name := managedBy(j); name != "" {
-		metrics().external.WithLabelValues(name).Inc()
+		c.metrics.external.WithLabelValues(name).Inc()
 	}
 	c.loop.Add(workItem{Key: framework.KeyOf(j)})
 }
@@ -159,7 +165,7 @@ func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *batchv
 }
 
 func (c *Controller) podAdded(pod *corev1.Pod) {
-	metrics().terminatedWithFinalizer(nil, pod)
+	c.metrics.terminatedWithFinalizer(nil, pod)
 	if pod.DeletionTimestamp != nil {
 		c.podDeletionStarted(pod) // first seen in deletion, after a restart
 		return
@@ -180,7 +186,7 @@ func (c *Controller) podAdded(pod *corev1.Pod) {
 }
 
 func (c *Controller) podUpdated(old, cur *corev1.Pod) {
-	metrics().terminatedWithFinalizer(old, cur)
+	c.metrics.terminatedWithFinalizer(old, cur)
 	if old.UID != cur.UID {
 		c.podDeleted(old)
 		c.podAdded(cur)
@@ -233,7 +239,7 @@ func (c *Controller) podDeletionStarted(p *corev1.Pod) {
 }
 
 func (c *Controller) podDeleted(p *corev1.Pod) {
-	metrics().terminatedWithFinalizer(p, nil)
+	c.metrics.terminatedWithFinalizer(p, nil)
 	ref := metav1.GetControllerOfNoCopy(p)
 	if ref == nil {
 		return
@@ -335,7 +341,7 @@ func (c *Controller) run(ctx context.Context, key framework.Key, job *batchv1.Jo
 	o, failure := c.act(ctx, key, snap.now, snap, p)
 	a := newAccounting(snap, p, o)
 	err = errors.Join(failure, c.flushStatus(ctx, snap, &a))
-	metrics().observeSync(job, p, time.Since(snap.now), err)
+	c.metrics.observeSync(job, p, time.Since(snap.now), err)
 	if p.requeueAfter > 0 {
 		c.loop.AddAfter(workItem{Key: key}, p.requeueAfter)
 	}

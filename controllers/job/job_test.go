@@ -66,10 +66,13 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
+// newController is New with metrics of its own.
+func newController(env *framework.Env) (framework.Controller, error) { return New(env, NewMetrics()) }
+
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(newJob(3, 2))
-		cluster.Start(t, "job-controller", New)
+		cluster.Start(t, "job-controller", newController)
 		for pass, want := range []int{2, 1} {
 			settle(time.Second)
 			if _, n := podsOf(t, cluster); n != want {
@@ -101,7 +104,7 @@ func TestRun(t *testing.T) {
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(newJob(1, 1, func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(2)) }))
-		cluster.Start(t, "job-controller", New)
+		cluster.Start(t, "job-controller", newController)
 		settle(time.Second)
 		for _, wait := range []time.Duration{10 * time.Second, 20 * time.Second} {
 			end(t, cluster, 1)
@@ -150,7 +153,7 @@ func TestLeftBehind(t *testing.T) {
 		})
 		c := controllertest.New(given, newPod("orphan"), newPod("gone", owned("no", "batch/v1", "no")),
 			newPod("foreign", owned("x", "example.com/v1", "x")), newPod("given", owned("given", "batch/v1", "given")))
-		c.Start(t, "job-controller", New)
+		c.Start(t, "job-controller", newController)
 		settle(time.Minute)
 		all, _ := podsOf(t, c)
 		if len(all) != 4 {
@@ -180,7 +183,7 @@ func TestGoesDuringPass(t *testing.T) {
 		})
 		var built *Controller
 		cluster.Start(t, "job-controller", func(env *framework.Env) (framework.Controller, error) {
-			ctl, err := New(env)
+			ctl, err := newController(env)
 			built, _ = ctl.(*Controller)
 			return ctl, err
 		})
@@ -249,7 +252,7 @@ func TestOneStatusWrite(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		cluster.Start(t, "job-controller", New)
+		cluster.Start(t, "job-controller", newController)
 		settle(time.Minute)
 		if writes != 1 {
 			t.Errorf("the status of a job with one pod was written %d times, want once", writes)

@@ -3,7 +3,6 @@
 package job
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,8 +13,8 @@ import (
 	"keelson/api/core/pod"
 )
 
-// jobMetrics are Kubernetes' metrics of the controller.
-type jobMetrics struct {
+// Metrics are Kubernetes' metrics of the controller.
+type Metrics struct {
 	duration        *prometheus.HistogramVec
 	syncs           *prometheus.CounterVec
 	finishedJobs    *prometheus.CounterVec
@@ -27,13 +26,13 @@ type jobMetrics struct {
 	pods            *prometheus.CounterVec
 }
 
-// metrics is one set for the process.
-var metrics = sync.OnceValue(func() *jobMetrics {
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
 	const system = "job_controller"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: system, Name: name, Help: help}, labels)
 	}
-	return &jobMetrics{
+	return &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: system,
 			Name:      "job_sync_duration_seconds",
@@ -58,11 +57,10 @@ var metrics = sync.OnceValue(func() *jobMetrics {
 		pods: counter("job_pods_creation_total", "The number of Pods created by the Job controller "+
 			"labelled with a reason for the Pod creation.", "reason", "status"),
 	}
-})
+}
 
-// Collectors are the metrics of all job controllers in the process.
-func Collectors() []prometheus.Collector {
-	m := metrics()
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.duration, m.syncs, m.finishedJobs, m.external, m.finishedPods, m.policyActions, m.finalizers,
 		m.finishedIndexes, m.pods,
@@ -77,7 +75,7 @@ func mode(j *batchv1.Job) string {
 }
 
 // observeSync counts a pass.
-func (m *jobMetrics) observeSync(job *batchv1.Job, p plan, took time.Duration, err error) {
+func (m *Metrics) observeSync(job *batchv1.Job, p plan, took time.Duration, err error) {
 	action := "tracking"
 	result := "success"
 	switch {
@@ -95,7 +93,7 @@ func (m *jobMetrics) observeSync(job *batchv1.Job, p plan, took time.Duration, e
 	m.syncs.WithLabelValues(mode(job), result, action).Inc()
 }
 
-func (m *jobMetrics) observeCreations(j *batchv1.Job, t podCounts, ok, failed int) {
+func (m *Metrics) observeCreations(j *batchv1.Job, t podCounts, ok, failed int) {
 	reason := "new"
 	switch {
 	case j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed && t.failed > 0:
@@ -111,14 +109,14 @@ func (m *jobMetrics) observeCreations(j *batchv1.Job, t podCounts, ok, failed in
 	}
 }
 
-func (m *jobMetrics) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
+func (m *Metrics) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
 	for action, n := range ruled {
 		m.policyActions.WithLabelValues(string(action)).Add(float64(n))
 	}
 }
 
 // podsFinished compares the status of job with the one before. Elastic indexed jobs may shrink, which is not counted.
-func (m *jobMetrics) podsFinished(job *batchv1.Job, before *batchv1.JobStatus) {
+func (m *Metrics) podsFinished(job *batchv1.Job, before *batchv1.JobStatus) {
 	add := func(c *prometheus.CounterVec, n int32, labels ...string) {
 		if n > 0 {
 			c.WithLabelValues(labels...).Add(float64(n))
@@ -144,7 +142,7 @@ func failedIndexes(j *batchv1.Job, st *batchv1.JobStatus) int32 {
 	return batch.ReadIndexes(*st.FailedIndexes, *j.Spec.Completions).Count()
 }
 
-func (m *jobMetrics) jobFinished(j *batchv1.Job, v *endCondition) {
+func (m *Metrics) jobFinished(j *batchv1.Job, v *endCondition) {
 	result := "succeeded"
 	if v.failed() {
 		result = "failed"
@@ -153,7 +151,7 @@ func (m *jobMetrics) jobFinished(j *batchv1.Job, v *endCondition) {
 }
 
 // terminatedWithFinalizer records that a finished pod got or lost the finalizer. Either may be nil.
-func (m *jobMetrics) terminatedWithFinalizer(old, cur *corev1.Pod) {
+func (m *Metrics) terminatedWithFinalizer(old, cur *corev1.Pod) {
 	was := old != nil && pod.Terminal(old) && tracked(old)
 	is := cur != nil && pod.Terminal(cur) && tracked(cur)
 	switch {

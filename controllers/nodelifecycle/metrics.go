@@ -3,25 +3,23 @@
 package nodelifecycle
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// lifecycleMetrics are Kubernetes' metrics of this controller.
-type lifecycleMetrics struct {
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct {
 	health, size, unhealthy *prometheus.GaugeVec
 	evictions               *prometheus.CounterVec
 	update                  prometheus.Histogram
 }
 
-// metrics is one set for the process, as in Kubernetes.
-var metrics = sync.OnceValue(func() *lifecycleMetrics {
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: "node_collector", Name: name, Help: help},
 			[]string{"zone"})
 	}
-	return &lifecycleMetrics{
+	return &Metrics{
 		health:    gauge("zone_health", "Gauge measuring percentage of healthy nodes per zone."),
 		size:      gauge("zone_size", "Gauge measuring number of registered Nodes per zones."),
 		unhealthy: gauge("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones."),
@@ -37,18 +35,17 @@ var metrics = sync.OnceValue(func() *lifecycleMetrics {
 			Buckets:   prometheus.ExponentialBuckets(0.001, 4, 8),
 		}),
 	}
-})
+}
 
-// Collectors are the metrics of all node lifecycle controllers in this process.
-func Collectors() []prometheus.Collector {
-	m := metrics()
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.health, m.size, m.unhealthy, m.evictions, m.update}
 }
 
 // removeZone removes a zone without nodes.
-func (c *lifecycleMetrics) removeZone(zone string) {
-	for _, v := range []*prometheus.GaugeVec{c.health, c.size, c.unhealthy} {
+func (m *Metrics) removeZone(zone string) {
+	for _, v := range []*prometheus.GaugeVec{m.health, m.size, m.unhealthy} {
 		v.DeleteLabelValues(zone)
 	}
-	c.evictions.DeleteLabelValues(zone)
+	m.evictions.DeleteLabelValues(zone)
 }

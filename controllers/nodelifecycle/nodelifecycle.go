@@ -51,6 +51,7 @@ type Controller struct {
 	nodes         corelisters.NodeLister
 	pods          cache.Indexer
 	zones         *zones
+	metrics       *Metrics
 	registrations *rate.Limiter
 	// leases has only the leases of kube-node-lease.
 	leases *client.Informers
@@ -67,7 +68,7 @@ type heartbeat struct {
 }
 
 // New builds the controller. A node may be silent for cfg.Grace, or for its lease duration if that is longer.
-func New(env *framework.Env, cfg Config) (framework.Controller, error) {
+func New(env *framework.Env, cfg Config, metrics *Metrics) (framework.Controller, error) {
 	cfg = cfg.Default()
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
@@ -76,7 +77,8 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		cfg:           cfg,
 		nodes:         core.Nodes().Lister(),
 		pods:          pods.GetIndexer(),
-		zones:         newZones(cfg),
+		zones:         newZones(cfg, metrics),
+		metrics:       metrics,
 		registrations: rate.NewLimiter(registeredPerSec, registeredBurst),
 		leases:        env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
 		heartbeats:    map[string]heartbeat{},
@@ -241,7 +243,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	now := time.Now()
-	defer func() { metrics().update.Observe(time.Since(now).Seconds()) }()
+	defer func() { c.metrics.update.Observe(time.Since(now).Seconds()) }()
 	s := c.lastHeartbeat(name)
 	grace := c.cfg.Grace
 	if condition(node, corev1.NodeReady) == nil {
@@ -399,7 +401,7 @@ func (c *Controller) taint(ctx context.Context, node *corev1.Node, now time.Time
 		}
 		return fmt.Errorf("taint: %w", err)
 	case evicted:
-		metrics().evictions.WithLabelValues(zone(node)).Inc()
+		c.metrics.evictions.WithLabelValues(zone(node)).Inc()
 	}
 	return nil
 }

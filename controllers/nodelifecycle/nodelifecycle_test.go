@@ -188,7 +188,7 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Node {
 
 func begin(t *testing.T, c *controllertest.Cluster) {
 	c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
-		return New(env, Config{Grace: 40 * time.Second})
+		return New(env, Config{Grace: 40 * time.Second}, NewMetrics())
 	})
 }
 
@@ -256,7 +256,7 @@ func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
 		cluster := controllertest.New(node("a", "True"), lease("a", 40), lease("left", 40))
 		var ctl *Controller
 		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
-			built, err := New(env, Config{Grace: 40 * time.Second})
+			built, err := New(env, Config{Grace: 40 * time.Second}, NewMetrics())
 			ctl = built.(*Controller) // New's
 			return built, err
 		})
@@ -304,7 +304,7 @@ func TestLateWatch(t *testing.T) {
 			return true, l, nil
 		})
 		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
-			return New(env, Config{Grace: 40 * time.Second})
+			return New(env, Config{Grace: 40 * time.Second}, NewMetrics())
 		})
 		time.Sleep(5 * time.Minute)
 		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionTrue {
@@ -469,7 +469,7 @@ func TestZoneModes(t *testing.T) {
 
 // TestExcludedNodes do not count when a zone's health is judged.
 func TestExcludedNodes(t *testing.T) {
-	zones := newZones(Config{}.Default())
+	zones := newZones(Config{}.Default(), NewMetrics())
 	for i := range 4 {
 		n := node(fmt.Sprint("n", i), "False", inZone("z"))
 		n.Labels[excluded] = ""
@@ -562,7 +562,7 @@ func TestLeasesOfEarlierConfigurations(t *testing.T) {
 		mine.Spec.RenewTime = &now
 		cluster := controllertest.New(node("left", "True"), node("back", "True"), node("mine", "True"), left, back, mine)
 		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
-			return New(env, Config{Grace: 40 * time.Second, LeasesSince: now.Time})
+			return New(env, Config{Grace: 40 * time.Second, LeasesSince: now.Time}, NewMetrics())
 		})
 		time.Sleep(30 * time.Second)
 		renew(t, cluster, "back")

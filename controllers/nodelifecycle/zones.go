@@ -15,7 +15,8 @@ const excluded = "node.kubernetes.io/exclude-disruption"
 // zones counts the ready and not ready nodes of each zone, so that a decision about a node does not need to read all
 // nodes.
 type zones struct {
-	cfg Config
+	cfg     Config
+	metrics *Metrics
 
 	mu    sync.Mutex
 	nodes map[string]zoneMember
@@ -36,8 +37,13 @@ type zoneState struct {
 	previousEviction time.Time // the one before
 }
 
-func newZones(cfg Config) *zones {
-	return &zones{cfg: cfg, nodes: map[string]zoneMember{}, zones: map[string]*zoneState{}}
+func newZones(cfg Config, metrics *Metrics) *zones {
+	return &zones{
+		cfg:     cfg,
+		metrics: metrics,
+		nodes:   map[string]zoneMember{},
+		zones:   map[string]*zoneState{},
+	}
 }
 
 // update updates the count of n. It reports whether that changes what may happen to other nodes that are not ready.
@@ -75,7 +81,7 @@ func (z *zones) addLocked(m zoneMember, d int) {
 	if t == nil {
 		t = &zoneState{}
 		z.zones[m.zone] = t
-		metrics().evictions.WithLabelValues(m.zone).Add(0)
+		z.metrics.evictions.WithLabelValues(m.zone).Add(0)
 	}
 	if m.ready {
 		t.ready += d
@@ -86,12 +92,12 @@ func (z *zones) addLocked(m zoneMember, d int) {
 	all := t.ready + t.notReady
 	if all == 0 { // zones without nodes are dropped, because nodes choose the names
 		delete(z.zones, m.zone)
-		metrics().removeZone(m.zone)
+		z.metrics.removeZone(m.zone)
 		return
 	}
-	metrics().size.WithLabelValues(m.zone).Set(float64(all))
-	metrics().unhealthy.WithLabelValues(m.zone).Set(float64(t.notReady))
-	metrics().health.WithLabelValues(m.zone).Set(100 * float64(t.ready) / float64(all))
+	z.metrics.size.WithLabelValues(m.zone).Set(float64(all))
+	z.metrics.unhealthy.WithLabelValues(m.zone).Set(float64(t.notReady))
+	z.metrics.health.WithLabelValues(m.zone).Set(100 * float64(t.ready) / float64(all))
 }
 
 // evictionModes has what decides about evictions in up to two zones.

@@ -73,33 +73,33 @@ func TestConfigDecides(t *testing.T) {
 // TestPeriodAndMetrics: the target is looked at as often as asked for, and what comes of it is counted by Kubernetes'
 // names.
 func TestPeriodAndMetrics(t *testing.T) {
-	before := gathered(t)
+	metrics := NewMetrics()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{replicas: 4, selector: "app=web", cpu: 1000} // twice the target
+		w := &world{metrics: metrics, replicas: 4, selector: "app=web", cpu: 1000} // twice the target
 		run(t, w, autoscaler("web"))
 		if n := w.now(); n != 8 {
 			t.Errorf("replicas: %d, want 8", n)
 		}
-		now := gathered(t)
+		now := gathered(t, metrics)
 		for name, want := range map[string]float64{
 			`reconciliations_total action="scale_up" error="none"`:                           1,
 			`metric_computation_total action="scale_up" error="none" metric_type="Resource"`: 1,
 			`num_horizontal_pod_autoscalers`:                                                 1,
 			`desired_replicas hpa_name="web" namespace="default"`:                            8,
 		} {
-			if got := now[name] - before[name]; got != want {
-				t.Errorf("%s: %v more than before, want %v (of %v)", name, got, want, now)
+			if got := now[name]; got != want {
+				t.Errorf("%s: %v, want %v (of %v)", name, got, want, now)
 			}
 		}
 		w.set(func() { w.cpu = -1 })
 		time.Sleep(15 * time.Second)
-		if name := `reconciliations_total action="none" error="internal"`; gathered(t)[name]-before[name] != 1 {
-			t.Errorf("no pass without metrics is counted: %v", gathered(t))
+		if name := `reconciliations_total action="none" error="internal"`; gathered(t, metrics)[name] != 1 {
+			t.Errorf("no pass without metrics is counted: %v", gathered(t, metrics))
 		}
 	})
-	after := gathered(t)
-	if got, want := after["num_horizontal_pod_autoscalers"], before["num_horizontal_pod_autoscalers"]; got != want {
-		t.Errorf("after the end %v autoscalers are counted, want %v", got, want)
+	after := gathered(t, metrics)
+	if got := after["num_horizontal_pod_autoscalers"]; got != 0 {
+		t.Errorf("after the end %v autoscalers are counted, want none", got)
 	}
 	if n, ok := after[`desired_replicas hpa_name="web" namespace="default"`]; ok {
 		t.Errorf("after the end the metrics want %v replicas of web", n)
@@ -107,10 +107,10 @@ func TestPeriodAndMetrics(t *testing.T) {
 }
 
 // gathered are the values of the metrics now, histograms left out.
-func gathered(t *testing.T) map[string]float64 {
+func gathered(t *testing.T, of *Metrics) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(Collectors()...)
+	reg.MustRegister(of.Collectors()...)
 	all, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -3,15 +3,14 @@
 package podautoscaler
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	scalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-// hpaMetrics are Kubernetes' metrics of this controller.
-type hpaMetrics struct {
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct {
 	reconciliations *prometheus.CounterVec
 	duration        *prometheus.HistogramVec
 	metrics         *prometheus.CounterVec
@@ -26,12 +25,12 @@ const (
 	inSpec, internal         = "spec", "internal"
 )
 
-// metrics is one set for the process, as in Kubernetes.
-var metrics = sync.OnceValue(func() *hpaMetrics {
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
 	const sub, labels = "horizontal_pod_autoscaler_controller",
 		"The label 'action' is 'scale_down', 'scale_up' or 'none', the label 'error' 'spec', 'internal' or 'none'."
 	buckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	return &hpaMetrics{
+	return &Metrics{
 		reconciliations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: sub,
 			Name:      "reconciliations_total",
@@ -65,11 +64,10 @@ var metrics = sync.OnceValue(func() *hpaMetrics {
 			Help:      "Current desired replica count for HPA objects.",
 		}, []string{"namespace", "hpa_name"}),
 	}
-})
+}
 
-// Collectors are the metrics of all autoscaler controllers in this process.
-func Collectors() []prometheus.Collector {
-	m := metrics()
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.reconciliations, m.duration, m.metrics, m.measured, m.autoscalers, m.desired}
 }
 
@@ -83,7 +81,7 @@ type metricComputation struct {
 // outcome is the result of one pass.
 type outcome struct{ action, errorLabel string }
 
-func (m *hpaMetrics) observe(o outcome, all []metricComputation, took time.Duration) {
+func (m *Metrics) observe(o outcome, all []metricComputation, took time.Duration) {
 	m.reconciliations.WithLabelValues(o.action, o.errorLabel).Inc()
 	m.duration.WithLabelValues(o.action, o.errorLabel).Observe(took.Seconds())
 	for _, c := range all {

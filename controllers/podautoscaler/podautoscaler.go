@@ -42,6 +42,7 @@ type Controller struct {
 	scaler          scaler
 	api             metricsAPI
 	cfg             Config
+	metrics         *Metrics
 	autoscalerCount atomic.Int64 // autoscalers counted in the metrics
 
 	mu     sync.Mutex
@@ -56,26 +57,29 @@ type hpaState struct {
 }
 
 // New registers handlers with the shared informers.
-func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
+func New(env *framework.Env, cfg *Config, metrics *Metrics) (framework.Controller, error) {
 	bounded, err := limitedDiscovery(env.Client.Config)
 	if err != nil {
 		return nil, err
 	}
 	api := metricsReader{bounded}
-	return build(env, cfg.orDefaults(), api, scaleClient{api, env.Client.Dynamic})
+	return build(env, cfg.orDefaults(), api, scaleClient{api, env.Client.Dynamic}, metrics)
 }
 
-func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
+func build(
+	env *framework.Env, cfg Config, api metricsAPI, s scaler, metrics *Metrics,
+) (*Controller, error) {
 	hpas := autoscalinginformers.New(env.Shared.Scoped()).HorizontalPodAutoscalers()
 	pods := coreinformers.New(env.Shared.Scoped()).Pods()
 	controller := &Controller{
-		env:    env,
-		hpas:   hpas.Lister(),
-		pods:   pods.Lister(),
-		scaler: s,
-		api:    api,
-		cfg:    cfg,
-		states: map[framework.Key]*hpaState{},
+		env:     env,
+		hpas:    hpas.Lister(),
+		pods:    pods.Lister(),
+		scaler:  s,
+		api:     api,
+		metrics: metrics,
+		cfg:     cfg,
+		states:  map[framework.Key]*hpaState{},
 	}
 	controller.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, controller.sync)
 	err := framework.On(controller.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
@@ -106,18 +110,18 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 
 // resetMetrics removes the autoscalers from the metrics: the next leader reports them.
 func (c *Controller) resetMetrics() {
-	metrics().autoscalers.Sub(float64(c.autoscalerCount.Swap(0)))
+	c.metrics.autoscalers.Sub(float64(c.autoscalerCount.Swap(0)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key := range c.states {
-		metrics().desired.DeleteLabelValues(key.Namespace, key.Name)
+		c.metrics.desired.DeleteLabelValues(key.Namespace, key.Name)
 	}
 }
 
 // countAutoscalers counts added (1) or removed (-1) autoscalers.
 func (c *Controller) countAutoscalers(n int64) {
 	c.autoscalerCount.Add(n)
-	metrics().autoscalers.Add(float64(n))
+	c.metrics.autoscalers.Add(float64(n))
 }
 
 // sync runs one pass and schedules the next after a period, even after an error, which rarely resolves sooner.
@@ -127,7 +131,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.mu.Lock()
 		delete(c.states, key)
 		c.mu.Unlock()
-		metrics().desired.DeleteLabelValues(key.Namespace, key.Name)
+		c.metrics.desired.DeleteLabelValues(key.Namespace, key.Name)
 		return nil
 	}
 	if err != nil {
@@ -137,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		begin := time.Now()
 		o, all, err := c.reconcile(ctx, key, hpa)
 		if ctx.Err() == nil {
-			metrics().observe(o, all, time.Since(begin))
+			c.metrics.observe(o, all, time.Since(begin))
 		}
 		if err != nil && ctx.Err() == nil {
 			c.env.Log.Debug("sync autoscaler, will retry", "hpa", key, "err", err)
@@ -199,7 +203,7 @@ func (c *Controller) reconcile(
 	for _, e := range plan.events {
 		c.env.Events.Event(hpa, e.kind, e.reason, e.message)
 	}
-	metrics().desired.WithLabelValues(key.Namespace, key.Name).Set(float64(plan.status.DesiredReplicas))
+	c.metrics.desired.WithLabelValues(key.Namespace, key.Name).Set(float64(plan.status.DesiredReplicas))
 	if err = c.write(ctx, hpa, plan.status); err != nil && o.errorLabel == none {
 		o.errorLabel = internal
 	}

@@ -3,6 +3,7 @@
 package podautoscaler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ const period = 15 * time.Second
 
 // world is what the controller sees in addition to its informers: one target called web, and metrics.
 type world struct {
+	metrics  *Metrics // nil: not looked at
 	mu       sync.Mutex
 	replicas int32
 	selector string
@@ -153,7 +155,7 @@ func run(t *testing.T, w *world, hpas ...*scalingv2.HorizontalPodAutoscaler) *co
 		}
 	}
 	cluster.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) {
-		return build(env, Defaults(), w, w)
+		return build(env, Defaults(), w, w, cmp.Or(w.metrics, NewMetrics()))
 	})
 	time.Sleep(time.Second)
 	return cluster

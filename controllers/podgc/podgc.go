@@ -49,17 +49,19 @@ type Controller struct {
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	index     cache.Indexer
+	metrics   *Metrics
 
 	mu       sync.Mutex
 	finished map[types.UID]struct{}
 }
 
 // New builds the controller; keep is the number of finished pods to keep, negative: all.
-func New(env *framework.Env, keep int) (framework.Controller, error) {
+func New(env *framework.Env, keep int, metrics *Metrics) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	controller := &Controller{
 		env:       env,
+		metrics:   metrics,
 		threshold: keep,
 		nodes:     core.Nodes().Lister(),
 		pods:      core.Pods().Lister(),
@@ -202,12 +204,12 @@ func (c *Controller) fail(ctx context.Context, p *corev1.Pod) error {
 
 // remove deletes p immediately, unless err, the result of fail, is set; it counts the result.
 func (c *Controller) remove(ctx context.Context, p *corev1.Pod, reason string, err error) error {
-	metrics().deleted.WithLabelValues(p.Namespace, reason).Inc()
+	c.metrics.deleted.WithLabelValues(p.Namespace, reason).Inc()
 	if err == nil {
 		err = framework.DeletePod(ctx, c.env, p, new(int64))
 	}
 	if err != nil {
-		metrics().failed.WithLabelValues(p.Namespace, reason).Inc()
+		c.metrics.failed.WithLabelValues(p.Namespace, reason).Inc()
 	}
 	return err
 }

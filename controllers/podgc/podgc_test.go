@@ -39,7 +39,7 @@ func names(t *testing.T, c *controllertest.Cluster) []string {
 
 func start(t *testing.T, c *controllertest.Cluster, keep int) {
 	c.Start(t, "pod-garbage-collector", func(env *framework.Env) (framework.Controller, error) {
-		return New(env, keep)
+		return New(env, keep, NewMetrics())
 	})
 	time.Sleep(time.Second)
 }

@@ -18,7 +18,6 @@ import (
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"keelson/client"
 	"keelson/controllers/framework"
 	"keelson/event"
 )
@@ -95,7 +94,7 @@ func (c *Controller) ensureClaim(
 		return "", err
 	}
 	begin := time.Now()
-	claim, err := client.CreateClaim(ctx, c.env.Client.ResourceV1().ResourceClaims(pod.Namespace),
+	claim, err := c.creator.Create(ctx, c.env.Client.ResourceV1().ResourceClaims(pod.Namespace),
 		claimFor(pod, of.Name, template))
 	if err != nil {
 		err = fmt.Errorf("create ResourceClaim: %w", err)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	podkind "keelson/api/core/pod"
+	"keelson/client"
 	"keelson/controllers/framework"
 )
 
@@ -55,19 +56,21 @@ type Controller struct {
 	claims    resourcelisters.ResourceClaimLister
 	owned     cache.Indexer // claims by controller
 	templates resourcelisters.ResourceClaimTemplateLister
+	creator   *client.Claims
 
 	mu      sync.Mutex
 	created map[types.UID]*resourcev1.ResourceClaim // claims that the cache does not show yet
 }
 
 // New builds the controller.
-func New(env *framework.Env) (framework.Controller, error) {
+func New(env *framework.Env, creator *client.Claims) (framework.Controller, error) {
 	pods := coreinformers.New(env.Shared.Scoped()).Pods()
 	g := resourceinformers.New(env.Shared.Scoped())
 	claims := g.ResourceClaims()
 	templates := g.ResourceClaimTemplates()
 	controller := &Controller{
 		env:       env,
+		creator:   creator,
 		pods:      pods.Lister(),
 		podIndex:  pods.Informer().GetIndexer(),
 		claims:    claims.Lister(),

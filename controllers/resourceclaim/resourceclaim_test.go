@@ -17,7 +17,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/api/apitest"
+	"keelson/client"
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 func pod(name string, entries ...corev1.PodResourceClaim) *corev1.Pod {
@@ -99,13 +101,18 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Pod {
 	return p
 }
 
+// newController is New with a count of its own.
+func newController(env *framework.Env) (framework.Controller, error) {
+	return New(env, client.NewClaims())
+}
+
 // TestGenerated: a claim is made from the template, named in the pod's status, recreated when it is deleted, and goes
 // with the pod's end.
 func TestGenerated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(pod("a", from("gpu", "gpus"), named("own", "mine"), from("late", "later")),
 			template("gpus"), pod("plain"))
-		cluster.Start(t, "resource-claim-controller", New)
+		cluster.Start(t, "resource-claim-controller", newController)
 		settle()
 		p := get(t, cluster, "a")
 		have := claims(t, cluster)
@@ -164,7 +171,7 @@ func TestOnce(t *testing.T) {
 			fails--
 			return fails >= 0, nil, apierrors.NewInternalError(errNoTemplate)
 		})
-		c.Start(t, "resource-claim-controller", New)
+		c.Start(t, "resource-claim-controller", newController)
 		settle()
 		if have := claims(t, c); len(have) != 1 || fails > 0 || len(get(t, c, "a").Status.ResourceClaimStatuses) != 1 {
 			t.Errorf("%d claims, %d failures left", len(have), fails)
@@ -190,7 +197,7 @@ func TestNeverSeen(t *testing.T) {
 			made.UID = "gone"
 			return true, made, nil
 		})
-		cluster.Start(t, "resource-claim-controller", New)
+		cluster.Start(t, "resource-claim-controller", newController)
 		settle()
 		p := get(t, cluster, "a")
 		p.Labels = map[string]string{"changed": "yes"}
@@ -217,7 +224,7 @@ func TestExtendedResourcesOfEndedPod(t *testing.T) {
 			*metav1.NewControllerRef(runs, corev1.SchemeGroupVersion.WithKind("Pod")),
 		}
 		c := controllertest.New(runs, claim)
-		c.Start(t, "resource-claim-controller", New)
+		c.Start(t, "resource-claim-controller", newController)
 		settle()
 		if claims(t, c)["x"] == nil {
 			t.Fatal("the claim of a running pod is gone")
@@ -270,7 +277,7 @@ func TestGivenBack(t *testing.T) {
 		t.Run(tt.claim.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := controllertest.New(runs.DeepCopy(), ended.DeepCopy(), tt.claim.DeepCopy())
-				c.Start(t, "resource-claim-controller", New)
+				c.Start(t, "resource-claim-controller", newController)
 				settle()
 				got := claims(t, c)[tt.claim.Name]
 				if got == nil {
@@ -297,7 +304,7 @@ func TestReserved(t *testing.T) {
 		p := pod("p", named("x", "x"))
 		p.Spec.NodeName = "n"
 		c := controllertest.New(p, allocated("x"))
-		c.Start(t, "resource-claim-controller", New)
+		c.Start(t, "resource-claim-controller", newController)
 		settle()
 		if got := claims(t, c)["x"].Status.ReservedFor; len(got) != 1 || got[0].UID != p.UID {
 			t.Errorf("reserved for %v", got)

@@ -46,10 +46,11 @@ type Controller struct {
 	claims  corelisters.PersistentVolumeClaimLister
 	history *history.Manager
 	own     framework.Ownership[*corev1.Pod]
+	metrics *Metrics
 }
 
 // New builds the controller and registers handlers with env's informers.
-func New(env *framework.Env) (framework.Controller, error) {
+func New(env *framework.Env, metrics *Metrics) (framework.Controller, error) {
 	sets := appsinformers.New(env.Shared.Scoped()).StatefulSets()
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
@@ -62,6 +63,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	controller := &Controller{
 		env:     env,
+		metrics: metrics,
 		expect:  framework.NewExpectations(),
 		pods:    pods.GetIndexer(),
 		claims:  claims.Lister(),
@@ -137,7 +139,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return c.pass(ctx, key, set, sel)
 	})
 	if !found {
-		metrics().forget(key.Namespace, key.Name)
+		c.metrics.forget(key.Namespace, key.Name)
 	}
 	return err
 }
@@ -159,7 +161,7 @@ func (c *Controller) pass(ctx context.Context, key framework.Key, set *appsv1.St
 	if err != nil {
 		return err
 	}
-	metrics().set(snap)
+	c.metrics.set(snap)
 	p := decide(snap)
 	failure := c.act(ctx, key, snap, p, revisions)
 	if err := framework.UpdateStatus(ctx, c.env.Client.AppsV1().StatefulSets(set.Namespace), set, statusOf,

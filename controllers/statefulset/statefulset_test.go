@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 	"keelson/controllers/statefulset"
 )
 
@@ -127,10 +128,15 @@ func revisions(t *testing.T, c *controllertest.Cluster) string {
 	return strings.Join(all, " ")
 }
 
+// newController is New with metrics of its own.
+func newController(env *framework.Env) (framework.Controller, error) {
+	return statefulset.New(env, statefulset.NewMetrics())
+}
+
 func TestRolloutAndRollback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(newSet(2))
-		cluster.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", newController)
 		run(t, cluster)
 		if got, want := images(t, cluster), "web-0=v1 web-1=v1"; got != want {
 			t.Fatalf("pods: got %s, want %s", got, want)
@@ -185,7 +191,7 @@ func TestClaimsFollowThePolicy(t *testing.T) {
 		cluster := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
 			s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
 		}))
-		cluster.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", newController)
 		run(t, cluster)
 		owners := func() string {
 			l, err := cluster.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
@@ -255,7 +261,7 @@ func TestRefusalsBackOff(t *testing.T) {
 			tries.Add(1)
 			return true, nil, errors.New("exceeded quota")
 		})
-		cluster.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", newController)
 		time.Sleep(time.Minute)
 		if n := tries.Load(); n < 5 || n > 20 {
 			t.Errorf("%d tries in a minute, want some with growing pauses", n)
@@ -285,7 +291,7 @@ func TestNamesOfOthers(t *testing.T) {
 		cluster := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
 			s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 		}), ours, stranger, taken)
-		cluster.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", newController)
 		time.Sleep(time.Minute)
 		got := ""
 		for _, p := range pods(t, cluster) {
@@ -318,7 +324,7 @@ func TestStatusConflict(t *testing.T) {
 			return true, nil, apierrors.NewConflict(appsv1.Resource("statefulsets"), "x",
 				errors.New("too many wrote at once"))
 		})
-		cluster.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", newController)
 		time.Sleep(time.Minute)
 		if st := get(t, cluster).Status; tries < 2 || st.ObservedGeneration != 1 {
 			t.Errorf("after %d writes the status is %+v, want generation 1 observed", tries, st)

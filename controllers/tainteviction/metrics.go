@@ -3,20 +3,18 @@
 package tainteviction
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are Kubernetes' metrics of this controller.
-type counts struct {
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct {
 	deletions prometheus.Counter
 	latency   prometheus.Histogram
 }
 
-// metrics is one set for the process, as in Kubernetes.
-var metrics = sync.OnceValue(func() *counts {
-	return &counts{
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
+	return &Metrics{
 		deletions: prometheus.NewCounter(prometheus.CounterOpts{
 			Subsystem: "taint_eviction_controller",
 			Name:      "pod_deletions_total",
@@ -30,10 +28,9 @@ var metrics = sync.OnceValue(func() *counts {
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
 		}),
 	}
-})
+}
 
-// Collectors are the metrics of all taint eviction controllers in this process.
-func Collectors() []prometheus.Collector {
-	m := metrics()
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.deletions, m.latency}
 }

@@ -28,11 +28,12 @@ import (
 
 // Controller evicts pods.
 type Controller struct {
-	env   *framework.Env
-	loop  *framework.Loop[framework.Key]
-	nodes corelisters.NodeLister
-	pods  corelisters.PodLister
-	index cache.Indexer
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	nodes   corelisters.NodeLister
+	pods    corelisters.PodLister
+	index   cache.Indexer
+	metrics *Metrics
 
 	mu      sync.Mutex
 	pending map[framework.Key]scheduledDeletion
@@ -46,11 +47,12 @@ type scheduledDeletion struct {
 }
 
 // New builds the controller and registers handlers with env's informers.
-func New(env *framework.Env) (framework.Controller, error) {
+func New(env *framework.Env, metrics *Metrics) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	controller := &Controller{
 		env:     env,
+		metrics: metrics,
 		nodes:   core.Nodes().Lister(),
 		pods:    core.Pods().Lister(),
 		index:   pods.GetIndexer(),
@@ -189,8 +191,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err // still scheduled: a retry does not restart the wait
 	}
 	c.cancel(key)
-	metrics().deletions.Inc()
-	metrics().latency.Observe(time.Since(next.at).Seconds())
+	c.metrics.deletions.Inc()
+	c.metrics.latency.Observe(time.Since(next.at).Seconds())
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 func taint(key, value string) corev1.Taint {
@@ -27,6 +28,9 @@ func tolerates(key string, seconds int64) corev1.Toleration {
 	}
 	return t
 }
+
+// newController is New with metrics of its own.
+func newController(env *framework.Env) (framework.Controller, error) { return New(env, NewMetrics()) }
 
 func TestToleration(t *testing.T) {
 	tests := []struct {
@@ -93,7 +97,7 @@ func TestEvicts(t *testing.T) {
 		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			pod("now"), pod("soon", tolerates("a", 30)), pod("late", tolerates("a", 600)), pod("never",
 				tolerates("a", -1)))
-		cluster.Start(t, "taint-eviction-controller", New)
+		cluster.Start(t, "taint-eviction-controller", newController)
 		time.Sleep(time.Second)
 		there := func() (names []string) {
 			for _, name := range []string{"now", "soon", "late", "never"} {
@@ -154,7 +158,7 @@ func TestRestartKeepsCounting(t *testing.T) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 		n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}}
 		c := controllertest.New(n, old, later)
-		c.Start(t, "taint-eviction-controller", New)
+		c.Start(t, "taint-eviction-controller", newController)
 		for _, tt := range []struct {
 			wait time.Duration
 			want int
@@ -173,7 +177,7 @@ func TestSuccessorStaysItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			pod("p", tolerates("a", 60)))
-		cluster.Start(t, "taint-eviction-controller", New)
+		cluster.Start(t, "taint-eviction-controller", newController)
 		time.Sleep(time.Second)
 		setTaints(t, cluster, taint("a", ""))
 		time.Sleep(50 * time.Second)
@@ -205,7 +209,7 @@ func TestLongerWithoutATaint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			pod("p", tolerates("a", 30), tolerates("b", 120)))
-		cluster.Start(t, "taint-eviction-controller", New)
+		cluster.Start(t, "taint-eviction-controller", newController)
 		time.Sleep(time.Second)
 		setTaints(t, cluster, taint("a", ""), taint("b", ""))
 		time.Sleep(10 * time.Second)

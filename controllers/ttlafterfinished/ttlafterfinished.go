@@ -7,7 +7,6 @@ package ttlafterfinished
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,28 +20,32 @@ import (
 	"keelson/controllers/framework"
 )
 
-// deletionDelay is one metric for the process.
-var deletionDelay = sync.OnceValue(func() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
+// Metrics are Kubernetes' metrics of this controller.
+type Metrics struct{ deletionDelay prometheus.Histogram }
+
+// NewMetrics returns metrics of a cluster's controller.
+func NewMetrics() *Metrics {
+	return &Metrics{prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: "ttl_after_finished_controller",
 		Name:      "job_deletion_duration_seconds",
 		Help:      "The time it took to delete the job since it became eligible for deletion",
 		Buckets:   prometheus.ExponentialBuckets(0.1, 2, 14),
-	})
-})
+	})}
+}
 
-// Collectors are the metrics of these controllers in the process.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{deletionDelay()} }
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector { return []prometheus.Collector{m.deletionDelay} }
 
 type controller struct {
-	env  *framework.Env
-	loop *framework.Loop[framework.Key]
-	jobs cache.Indexer
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	jobs    cache.Indexer
+	metrics *Metrics
 }
 
 // New registers handlers with the shared informers; Run does the work.
-func New(env *framework.Env) (framework.Controller, error) {
-	c := &controller{env: env}
+func New(env *framework.Env, metrics *Metrics) (framework.Controller, error) {
+	c := &controller{env: env, metrics: metrics}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	c.jobs = jobs.GetIndexer()
@@ -104,6 +107,6 @@ func (c *controller) sync(ctx context.Context, key framework.Key) error {
 	case err != nil:
 		return fmt.Errorf("delete expired job: %w", err)
 	}
-	deletionDelay().Observe(time.Since(at).Seconds())
+	c.metrics.deletionDelay.Observe(time.Since(at).Seconds())
 	return nil
 }

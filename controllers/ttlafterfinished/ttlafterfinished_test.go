@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 func job(name string, ttl *int32, end batchv1.JobConditionType) *batchv1.Job {
@@ -28,6 +29,9 @@ func job(name string, ttl *int32, end batchv1.JobConditionType) *batchv1.Job {
 	return j
 }
 
+// newController is New with metrics of its own.
+func newController(env *framework.Env) (framework.Controller, error) { return New(env, NewMetrics()) }
+
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := controllertest.New(
@@ -36,7 +40,7 @@ func TestExpiry(t *testing.T) {
 			job("failed", new(int32(20)), batchv1.JobFailed), job("longer", new(int32(10)), batchv1.JobComplete), job(
 				"once", new(int32(0)), batchv1.JobFailed),
 		)
-		cluster.Start(t, "ttl-after-finished-controller", New)
+		cluster.Start(t, "ttl-after-finished-controller", newController)
 		left := func(after time.Duration, want ...string) {
 			t.Helper()
 			time.Sleep(after)

@@ -62,6 +62,8 @@ const maxCompiled = 64
 type Config struct {
 	Tracker *Tracker
 	Client  client.Interface
+	// Claims creates claims for extended resources, and counts them; nil: nothing shows how many.
+	Claims *client.Claims
 	// Later runs a job off the scheduling loop.
 	Later func(context.Context, func(context.Context))
 	// Waiting is called when PreBind waits for binding conditions of a pod's devices. May be nil.
@@ -87,6 +89,9 @@ type Plugin struct {
 
 // New returns the plugin for a profile.
 func New(c Config) *Plugin {
+	if c.Claims == nil {
+		c.Claims = client.NewClaims()
+	}
 	c.Filter = cmp.Or(c.Filter, configv1.DynamicResourcesFilterTimeoutDefault)
 	c.InCycle = cmp.Or(c.InCycle, 50*time.Millisecond)
 	c.Explain = cmp.Or(c.Explain, 20*time.Millisecond)

@@ -23,7 +23,6 @@ import (
 
 	"keelson/api/meta"
 	"keelson/api/resources"
-	"keelson/client"
 	"keelson/scheduler/state"
 )
 
@@ -257,7 +256,7 @@ type extendedPlan struct {
 // then the assumed allocation of Reserve keeps the devices.
 func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod *corev1.Pod) error {
 	api := p.Client.ResourceV1().ResourceClaims(pod.Namespace)
-	made, err := client.CreateClaim(ctx, api, &resourcev1.ResourceClaim{
+	made, err := p.Claims.Create(ctx, api, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: meta.ChildName(pod.Name, "-extended-resources-"),
 			Namespace:    pod.Namespace,

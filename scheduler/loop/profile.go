@@ -71,6 +71,7 @@ func (s *Scheduler) newDevices(a *configv1.DynamicResourcesArgs) *framework.Plug
 		Tracker:  s.source.Devices,
 		Searcher: s.deviceSearcher,
 		Client:   s.client,
+		Claims:   s.cfg.Claims,
 		Later:    s.writers.enqueue,
 		Filter:   a.FilterTimeout.Duration,
 		Binding:  a.BindingTimeout.Duration,

@@ -40,6 +40,8 @@ type Config struct {
 	Gates gates.On
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
 	Marks *event.Recorder
+	// Claims creates the claims of pods for extended resources; nil: nothing shows how many.
+	Claims *client.Claims
 	// Metrics receives what is measured; nil: a set of its own.
 	Metrics *Metrics
 	Log     *slog.Logger
