@@ -116,6 +116,17 @@ func (c Config) nodeIPs() []netip.Addr {
 	return nodehost.IPs(c.PodCIDRs, towards)
 }
 
+// clusterRanges are the pod CIDRs of the cluster as far as a node knows them, next to the server or elsewhere.
+func (c Config) clusterRanges(serverHere bool) []netip.Prefix {
+	if known := c.Controllers.PodRanges.Cluster; len(known) > 0 {
+		return known
+	}
+	if serverHere || slices.ContainsFunc(c.PodCIDRs, nodehost.DefaultClusterCIDR.Overlaps) {
+		return []netip.Prefix{nodehost.DefaultClusterCIDR}
+	}
+	return nil
+}
+
 // podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines
 // do not. Invalid: there is none.
 func (c Config) podGateway() netip.Addr {

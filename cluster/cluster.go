@@ -40,6 +40,7 @@ import (
 	"keelson/cluster/marks"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/noderoles"
 	"keelson/cluster/renewal"
 	"keelson/cluster/requests"
 	"keelson/cluster/rights"
@@ -319,7 +320,11 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if spare, ok := st.(datadir.Sparing); ok && c.reserveUsed {
 		beside = append(beside, c.dir.KeepReserve(spare, c.log))
 	}
-	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
+	site, err := c.site(made, st)
+	if err != nil {
+		return err
+	}
+	if err := site.build(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
 		"agents"); err != nil {
 		return err
 	}
@@ -355,7 +360,7 @@ func (c *Cluster) sharedSettings(st store.Store) sharedsettings.Server {
 }
 
 // site collects what the roles of this process share, around its API server.
-func (c *Cluster) site(made assembled, st store.Store) *site {
+func (c *Cluster) site(made assembled, st store.Store) (*site, error) {
 	own := map[string]net.Addr{}
 	if c.listener != nil {
 		own["the API server"] = c.listener.Addr()
@@ -363,7 +368,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 	if c.etcd != nil {
 		own["the etcd API"] = c.etcd.Addr()
 	}
-	return &site{
+	site := &site{
 		cfg:     c.cfg,
 		dir:     c.dir,
 		marks:   made.marks,
@@ -380,16 +385,18 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		rejected: &c.rejected,
 		metrics:  made.metrics,
 		server:   &serverSite{assembled: made, c: c, raw: st},
-		node: nodeSite{
-			nodeEnv: nodeEnv{
-				reserved: own,
-				renew:    c.cfg.leaseInterval(),
-			},
-			serving:  c.keys.KubeletServing(),
-			metrics:  identity.NewMetrics(c.keys.KubeletServing().TLS),
-			podGroup: network.GroupOf(c.dir.ID()),
-		},
 	}
+	if !c.cfg.realNode() {
+		return site, nil
+	}
+	serving := c.keys.KubeletServing()
+	return site, site.addNode(noderoles.Config{
+		Reserved:      own,
+		LeaseInterval: c.cfg.leaseInterval(),
+		PodGroup:      network.GroupOf(c.dir.ID()),
+		Serving:       serving,
+		Identity:      identity.NewMetrics(serving.TLS),
+	}, c.cfg.has)
 }
 
 // agentsHere are the agents that certainly run in this process. With leader election another instance may be the

@@ -118,14 +118,6 @@ func (c Config) Validate() error {
 		c.DNS.Validate())...)
 }
 
-// podRanges are the pod CIDRs of this node; none when CNI plugins choose the addresses.
-func (c Config) podRanges() []netip.Prefix {
-	if c.CNI.Enabled() {
-		return nil
-	}
-	return c.PodCIDRs
-}
-
 // foreignNetwork reports that pods have no addresses of the built-in network.
 func (c Config) foreignNetwork() bool { return c.CNI.Enabled() || c.RuntimeEndpoint != "" }
 

@@ -19,6 +19,7 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/cluster/membership"
+	"keelson/cluster/noderoles"
 )
 
 // hostile is a cluster with nodes one and two; somebody has the key of one.
@@ -215,7 +216,7 @@ func TestHostileNode(t *testing.T) {
 			refused(r.name, hostile.roles.Connect(r.user(Config{}), r.agent))
 		}
 	}
-	policies := hostile.roles.Connect(networkPolicyIdentity().user(Config{}), "test")
+	policies := hostile.roles.Connect(roleNamed(noderoles.PolicyName).user(Config{}), "test")
 	if got, err := policies.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); err != nil || len(got.Items) != 2 {
 		t.Errorf("network policies need all pods: %v, %v", got, err)
 	}

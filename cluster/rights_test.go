@@ -22,6 +22,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/cluster/credentials"
+	"keelson/cluster/noderoles"
 	"keelson/cluster/rights"
 )
 
@@ -80,7 +81,7 @@ func TestRights(t *testing.T) {
 	rows := table()
 	for i := range rows {
 		r := &rows[i]
-		if r.user == nil || r.name == kubeletRole {
+		if r.user == nil || r.name == noderoles.KubeletName {
 			continue
 		}
 		u := r.user(Config{})

@@ -14,6 +14,7 @@ import (
 	"keelson/auth"
 	"keelson/cluster/agents"
 	"keelson/cluster/datadir"
+	"keelson/cluster/noderoles"
 	"keelson/cluster/rights"
 	"keelson/event"
 	"keelson/lib/option"
@@ -79,6 +80,11 @@ type roleCommand struct {
 	run func(ctx context.Context, r RoleConfig) error
 }
 
+func roleNamed(name string) role {
+	rows := table()
+	return rows[slices.IndexFunc(rows, func(r role) bool { return r.name == name })]
+}
+
 // on reports whether a cluster with that configuration has the role.
 func (r *role) on(cfg Config) bool {
 	switch {
@@ -86,6 +92,12 @@ func (r *role) on(cfg Config) bool {
 		return false
 	}
 	return r.in == nil || r.in(cfg)
+}
+
+// has reports whether a cluster with that configuration has the role of that name.
+func (c Config) has(name string) bool {
+	row := roleNamed(name)
+	return row.on(c)
 }
 
 // realNode reports whether this machine is a node.
@@ -124,7 +136,7 @@ func rightsOf(rows []role) rights.Roles {
 		out = append(out, rights.Role{
 			Name:    r.name,
 			User:    r.user(Config{}).Name,
-			Alone:   r.file != "" && r.name != kubeletRole, // a kubelet is a node
+			Alone:   r.file != "" && r.name != noderoles.KubeletName, // a kubelet is a node
 			OnNode:  r.node,
 			Account: r.account,
 			Bound:   r.bound,
@@ -199,7 +211,7 @@ func (r Role) Rows(cfg *RoleConfig) []option.Row {
 			"remove what this role left in the kernel, and exit"))
 	}
 	for _, row := range table() {
-		if row.name == r.row.name || r.row.name == kubeletRole && row.node {
+		if row.name == r.row.name || r.row.name == noderoles.KubeletName && row.node {
 			rows = append(rows, row.optionRows(&cfg.Options)...)
 		}
 	}

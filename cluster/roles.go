@@ -26,7 +26,7 @@ import (
 	"keelson/cluster/datadir"
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
-	"keelson/cluster/scheduling"
+	"keelson/cluster/noderoles"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -194,6 +194,11 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	}
 	if s.signers, err = r.Signing.Signers(r.DataDir, kept.CA.Get); err != nil {
 		return err
+	}
+	if row.node {
+		if err := s.addNode(noderoles.Config{}, func(role string) bool { return role == row.name }); err != nil {
+			return err
+		}
 	}
 	work, err := row.make(s)
 	if err != nil {
@@ -384,12 +389,6 @@ func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert membership.Certif
 		dir:     dir,
 		log:     r.log(),
 		signers: credentials.Signers{RootCA: cert.CA.Get},
-		node: nodeSite{
-			nodeEnv:  nodeEnv{reserved: nodehost.ServerHere(cert.REST.Host)},
-			serving:  cert.Serving,
-			metrics:  cert.Metrics,
-			podGroup: network.GroupOf(dir.ID()),
-		},
 	}
 }
 
@@ -427,6 +426,15 @@ func (r RoleConfig) nodeParts(
 		Accounts:  rightsOf(table()).AccountsBeside(),
 		Log:       r.log().With(eventlog.Key, eventlog.Cluster),
 	}.Connect
+	if err := site.addNode(noderoles.Config{
+		Reserved: nodehost.ServerHere(cert.REST.Host),
+		PodGroup: network.GroupOf(dir.ID()),
+		Serving:  cert.Serving,
+		Identity: cert.Metrics,
+	}, cfg.has); err != nil {
+		release()
+		return nil, nil, err
+	}
 	beside := append(serverParts(cert.Servers, cl), forward)
 	if start.reserveUsed {
 		beside = append(beside, dir.KeepNodeReserve(r.log()))

@@ -3,13 +3,9 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -20,12 +16,11 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
-	"keelson/client/servers"
 	"keelson/cluster/agents"
-	"keelson/cluster/configz"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/nodehost"
+	"keelson/cluster/noderoles"
 	"keelson/cluster/renewal"
 	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
@@ -34,13 +29,8 @@ import (
 	"keelson/dns/meter"
 	"keelson/event"
 	"keelson/event/eventlog"
-	"keelson/kubelet"
-	"keelson/kubelet/identity"
-	"keelson/kubelet/tunnel"
 	"keelson/lib/run"
-	"keelson/lib/watchdog"
 	"keelson/proxy"
-	"keelson/proxy/policy"
 	"keelson/scheduler/loop"
 	"keelson/simulate"
 	"keelson/store"
@@ -62,8 +52,8 @@ type site struct {
 	// rejected is what the API server in this process reports configuration files that are not in use; nil: it runs in
 	// another process.
 	rejected *configreload.Rejected
-	server   *serverSite // nil if the API server runs in another process
-	node     nodeSite
+	server   *serverSite     // nil if the API server runs in another process
+	node     *noderoles.Node // nil in a process without roles of a node
 	metrics  roleMetrics
 }
 
@@ -107,31 +97,45 @@ type serverSite struct {
 	raw store.Store
 }
 
-// nodeSite is what the roles of a real node share.
-type nodeSite struct {
-	nodeEnv
-	serving credentials.KubeletServing
-	metrics *identity.Metrics // of the kubelet's certificates
-	runtime *nodehost.Runtime // nil until first used
-	// podGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
-	podGroup uint32
-	// policies enforces NetworkPolicies; nil until first used.
-	policies *policy.Agent
-	// services is the service proxy; nil until first used.
-	services *proxy.Proxy
-}
-
-// nodeEnv is what a node needs to know about its process and machine.
-type nodeEnv struct {
-	// reserved are the ports of this machine that pods must not use, by the name of the listener.
-	reserved map[string]net.Addr
-	// renew is the lease renewal interval; 0: Kubernetes' default.
-	renew time.Duration
-}
-
 // heartbeat is the lease renewal interval of a node whose process is the whole control plane: when it ends, no one is
 // left to notice (docs/decisions/0004). Every other kubelet has Kubernetes' default.
 const heartbeat = 15 * time.Minute
+
+// addNode makes the node of the process: of is what it has of process and machine, has reports whether a role runs
+// here. The caller has set everything else.
+func (s *site) addNode(of noderoles.Config, has func(role string) bool) (err error) {
+	of.NodeName = s.cfg.NodeName
+	of.Dir = s.dir
+	if has(noderoles.RuntimeName) {
+		runtime := s.cfg.containerRuntime(s.dir)
+		of.Runtime = &runtime
+	}
+	of.Proxies = has(noderoles.ProxyName)
+	of.Enforces = has(noderoles.PolicyName)
+	of.PodCIDRs = s.cfg.PodCIDRs
+	of.NodeIPs = s.cfg.nodeIPs()
+	if of.Services = s.cfg.keptServices; len(of.Services) == 0 {
+		of.Services, _ = s.cfg.Services.Ranges() // checked by Validate
+	}
+	of.ClusterCIDRs = s.cfg.clusterRanges(s.server != nil)
+	of.Endpoint = s.cfg.RuntimeEndpoint
+	of.ServerHere = s.server != nil
+	of.Node = s.cfg.Node
+	of.CNI = s.cfg.CNI
+	of.PodRoutes = s.cfg.PodRoutes
+	of.Proxy = s.cfg.Proxy
+	of.DNS = s.cfg.DNS
+	of.Gates = s.cfg.Gates
+	of.Flags = s.cfg.API.Flags
+	of.RootCA = s.signers.RootCA
+	of.ProxyMetrics = s.metrics.proxy
+	of.DNSMetrics = s.metrics.dns
+	of.Client = func(role string) *client.Client { return s.client(roleNamed(role).roleIdentity) }
+	of.Marks = s.marks
+	of.Log = s.log
+	s.node, err = noderoles.New(of)
+	return err
+}
 
 // client creates the client of a role's user.
 func (s *site) client(r roleIdentity) *client.Client {
@@ -202,42 +206,6 @@ func (s *site) etcdAPI() (run.Func, error) {
 		Dir:      string(c.dir),
 		Log:      s.logOf(eventlog.Store),
 	}.Serve(s.server.raw), nil
-}
-
-func (s *site) network() (run.Func, error) {
-	rt, err := s.openRuntime()
-	if err != nil {
-		return nil, err
-	}
-	return rt.RunNetwork, nil
-}
-
-func (s *site) containerRuntime() (run.Func, error) {
-	rt, err := s.openRuntime()
-	if err != nil {
-		return nil, err
-	}
-	return rt.Run, nil
-}
-
-// openRuntime connects to, or creates, the node's container runtime once.
-func (s *site) openRuntime() (*nodehost.Runtime, error) {
-	if s.node.runtime != nil {
-		return s.node.runtime, nil
-	}
-	of := s.cfg.containerRuntime(s.dir)
-	of.Connected = s.connected()
-	of.Marks = s.marks
-	of.Log = s.log
-	rt, err := nodehost.OpenRuntime(of)
-	if err != nil {
-		return nil, err
-	}
-	for what, addr := range s.node.reserved {
-		rt.Reserve(addr, what)
-	}
-	s.node.runtime = rt
-	return rt, nil
 }
 
 // controllers returns the controllers, which wait to become the leader where there is an election.
@@ -331,107 +299,4 @@ func (s *site) fakeNodes() (run.Func, error) {
 		return nil, err
 	}
 	return sim.Run, nil
-}
-
-func (s *site) kubelet() (run.Func, error) {
-	rt, err := s.openRuntime()
-	if err != nil {
-		return nil, err
-	}
-	rules, err := s.serviceRules()
-	if err != nil {
-		return nil, err
-	}
-	annotations, err := s.tunnelAnnotations()
-	if err != nil {
-		return nil, err
-	}
-	cfg := s.cfg
-	dir := s.dir
-	cl := s.connect(nodeUser(cfg), "kubelet/"+version.Kubernetes)
-	callers, err := agents.NewDelegatedAuth(cl, agents.Serving{}, s.logOf(eventlog.Kubelet))
-	if err != nil {
-		return nil, err
-	}
-	dog, err := watchdog.Open(os.Getenv, os.Getpid())
-	if err != nil {
-		return nil, err
-	}
-	zpages := http.NewServeMux()
-	agents.Pages(zpages, "kubelet", cfg.API.Flags, "/configz", "/healthz", "/logs", "/metrics", "/pods", "/runningpods",
-		"/stats/summary")
-	kc := kubelet.Config{
-		NodeName:   cfg.NodeName,
-		Client:     cl,
-		Runtime:    rt.Client,
-		RootDir:    dir.Sub("kubelet"),
-		VolumesDir: dir.Sub("volumes"),
-		LogDir:     dir.Sub("logs"),
-		Serving: kubelet.Serving{
-			Address:      netip.IPv4Unspecified(),
-			Port:         cmp.Or(cfg.Node.KubeletPort, nodehost.DefaultKubeletPort),
-			FallbackPort: cfg.Node.KubeletPort == 0,
-			OnListen:     rt.ReserveKubelet,
-			TLS:          s.node.serving.TLS,
-			ClientCA:     s.node.serving.ClientCAs,
-			AllowedNames: []string{credentials.KubeletClientUser},
-			ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
-				return callers.AdmitAtNode(w, r, cfg.NodeName, verb, subresources)
-			},
-			Pages: zpages,
-			Metrics: slices.Concat(agents.ClientMetrics(), []prometheus.Collector{
-				version.Metric(), agents.GateMetric{On: cfg.Gates}, s.node.metrics,
-			}),
-		},
-		NodeObject: kubelet.NodeObject{
-			NodeIPs:       cfg.nodeIPs(),
-			PodCIDRs:      nodehost.PrefixStrings(cfg.PodCIDRs),
-			Annotations:   annotations,
-			RegisterNode:  true,
-			LeaseInterval: s.node.renew,
-		},
-		PodDefaults: kubelet.PodDefaults{
-			ClusterDomain: cfg.Node.Domain(),
-			ClusterDNS:    cfg.podResolvers(),
-			StaticPodDir:  dir.Sub("manifests"),
-			CgroupRoot:    nodehost.CgroupParent(dir),
-			ContainerLogs: cfg.Node.ContainerLogs(),
-		},
-		Reach: kubelet.Reach{
-			Paths: nodehost.Paths{Cluster: dir.ID()},
-			Rules: rules,
-		},
-		Eviction: cfg.Node.Eviction,
-		Watchdog: dog,
-		Version:  version.Kubernetes,
-		Marks:    s.marks,
-		Log:      s.logOf(eventlog.Kubelet),
-	}
-	cfg.Node.Apply(&kc)
-	parts := []run.Part{{Name: kubeletRole}}
-	if to, remote := kc.Client.Config.Transport.(*servers.Transport); remote && !cfg.Node.NoTunnel {
-		t := tunnel.New(to, kc.Log)
-		kc.Tunnel = t
-		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
-	}
-	zpages.Handle("/configz", agents.Configz(configz.Kubelet(&kc)))
-	kl, err := kubelet.New(kc)
-	if err != nil {
-		return nil, err
-	}
-	parts[0].Run = kl.Run
-	return run.Together(nil, parts...), nil
-}
-
-// podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges
-// say so.
-func (s *site) podAddressCheck() (func(netip.Addr) bool, error) {
-	if !s.cfg.CNI.Enabled() || !s.cfg.realNode() {
-		return nil, nil // absence is an answer here
-	}
-	rt, err := s.openRuntime()
-	if err != nil || rt.Plugins == nil {
-		return nil, err
-	}
-	return rt.Plugins.Has, nil
 }

@@ -14,13 +14,12 @@ import (
 	"keelson/auth/authn"
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
+	"keelson/cluster/noderoles"
 	"keelson/event"
 	"keelson/lib/option"
+	"keelson/lib/run"
 	"keelson/timeline/ledger"
 )
-
-// kubeletRole is the name of the kubelet's role, which makes a machine a node.
-const kubeletRole = "kubelet"
 
 // table lists the roles of a cluster, each below the roles that it needs. docs/checklists/role.md says how to add one.
 func table() []role {
@@ -42,11 +41,11 @@ func table() []role {
 		{name: "configuration", make: (*site).configuration},
 		{name: "certificates", needs: []string{"apiserver"}, make: (*site).certificates},
 		{name: "etcd API", in: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
-		{name: "network", node: true, make: (*site).network},
+		{name: "network", node: true, make: onNode((*noderoles.Node).Network)},
 		{
-			name:    "container runtime",
+			name:    noderoles.RuntimeName,
 			node:    true,
-			make:    (*site).containerRuntime,
+			make:    onNode((*noderoles.Node).ContainerRuntime),
 			options: func(o *Options) []option.Row { return option.In("Pod network", o.CNI.Rows()...) },
 			roleCommand: roleCommand{
 				word:  "runtime",
@@ -117,12 +116,12 @@ func table() []role {
 			},
 		},
 		{
-			name:   proxyRole,
-			needs:  []string{"apiserver", "container runtime"},
+			name:   noderoles.ProxyName,
+			needs:  []string{"apiserver", noderoles.RuntimeName},
 			node:   true,
 			choice: "proxy",
-			make:   (*site).proxy,
-			purge:  purgeProxy,
+			make:   onNode((*noderoles.Node).ServiceProxy),
+			purge:  noderoles.PurgeProxy,
 			roleIdentity: roleIdentity{
 				user:    userNamed("system:kube-proxy"),
 				agent:   "kube-proxy",
@@ -141,13 +140,20 @@ func table() []role {
 			},
 		},
 		{
-			name:         networkPolicyRole,
-			needs:        []string{"apiserver", "container runtime"},
-			node:         true,
-			choice:       "network-policy",
-			make:         (*site).networkPolicy,
-			purge:        purgePolicies,
-			roleIdentity: networkPolicyIdentity(),
+			name:   noderoles.PolicyName,
+			needs:  []string{"apiserver", noderoles.RuntimeName},
+			node:   true,
+			choice: "network-policy",
+			make:   onNode((*noderoles.Node).NetworkPolicy),
+			purge:  noderoles.PurgePolicies,
+			roleIdentity: roleIdentity{
+				user:    account("keelson-networkpolicy"),
+				agent:   "keelson-networkpolicy",
+				file:    "networkpolicy",
+				account: "keelson-networkpolicy",
+				rules:   noderoles.PolicyRules(),
+				steps:   []event.Step{event.StepPolicy},
+			},
 			roleCommand: roleCommand{
 				word:  "networkpolicy",
 				short: "This machine's network policies, alone",
@@ -158,18 +164,18 @@ func table() []role {
 			},
 		},
 		{
-			name:   dnsRole,
+			name:   noderoles.DNSName,
 			needs:  []string{"apiserver", "network"},
 			node:   true,
 			choice: "dns",
-			make:   (*site).dns,
+			make:   onNode((*noderoles.Node).DNSServer),
 			roleIdentity: roleIdentity{
 				user:    account("keelson-dns"),
 				agent:   "keelson-dns",
 				file:    "dns",
 				account: "keelson-dns",
-				rules:   dnsRules(),
-				steps:   dnsSteps,
+				rules:   noderoles.DNSRules(),
+				steps:   []event.Step{event.StepResolvable},
 			},
 			options: func(o *Options) []option.Row { return option.In("DNS", o.DNS.Rows()...) },
 			roleCommand: roleCommand{
@@ -184,13 +190,13 @@ func table() []role {
 			needs: []string{"apiserver", "network"},
 			node:  true,
 			in:    func(c Config) bool { return slices.Contains(c.Without, "dns") },
-			make:  (*site).removeDNS,
+			make:  onNode((*noderoles.Node).WithdrawDNS),
 		},
 		{
-			name:         kubeletRole,
-			needs:        []string{"apiserver", "container runtime"},
+			name:         noderoles.KubeletName,
+			needs:        []string{"apiserver", noderoles.RuntimeName},
 			node:         true,
-			make:         (*site).kubelet,
+			make:         onNode((*noderoles.Node).Kubelet),
 			roleIdentity: roleIdentity{user: nodeUser, agent: "kubelet", file: "kubelet"},
 			options:      func(o *Options) []option.Row { return option.In("Kubelet", o.Node.Rows()...) },
 			roleCommand: roleCommand{
@@ -205,11 +211,11 @@ func table() []role {
 			},
 		},
 		{
-			name:  podRoutesRole,
+			name:  noderoles.RoutesName,
 			needs: []string{"apiserver", "network"},
 			node:  true,
-			make:  (*site).podRoutes,
-			purge: purgePodRoutes,
+			make:  onNode((*noderoles.Node).Routes),
+			purge: noderoles.PurgeRoutes,
 			roleIdentity: roleIdentity{
 				user:    account("keelson-pod-routes"),
 				agent:   "keelson-podroutes",
@@ -221,6 +227,11 @@ func table() []role {
 			options: func(o *Options) []option.Row { return option.In("Pod network", o.PodRoutes.Rows()...) },
 		},
 	}
+}
+
+// onNode makes a role of the process's node.
+func onNode(role func(*noderoles.Node) (run.Func, error)) func(*site) (run.Func, error) {
+	return func(s *site) (run.Func, error) { return role(s.node) }
 }
 
 // userNamed returns a function that makes the user name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package noderoles
 
 import (
 	"cmp"
@@ -22,46 +22,35 @@ import (
 	"keelson/proxy/services"
 )
 
-// proxyRole is the name of the service proxy's role.
-const proxyRole = "proxy"
+// ServiceProxy returns the part that runs the service proxy of this node.
+func (n *Node) ServiceProxy() (run.Func, error) { return n.proxy.Run, nil }
 
-// proxy returns the part that runs the service proxy of this node.
-func (s *site) proxy() (run.Func, error) {
-	p, err := s.serviceProxy()
-	if err != nil {
-		return nil, err
-	}
-	return p.Run, nil
-}
-
-// serviceProxy creates the proxy once. The kubelet asks it which rules are written.
-func (s *site) serviceProxy() (*proxy.Proxy, error) {
-	if s.node.services != nil {
-		return s.node.services, nil
-	}
-	options := s.cfg.Proxy
-	options.ExternalIPs = s.cfg.Gates.AllowServiceExternalIPs
-	cl := s.client(roleNamed(proxyRole).roleIdentity)
+func (n *Node) newProxy() (*proxy.Proxy, error) {
+	options := n.Proxy
+	options.ExternalIPs = n.Gates.AllowServiceExternalIPs
+	cl := n.Client(ProxyName)
 	var servers []netip.AddrPort
-	if s.server == nil && cl.Config != nil {
+	if !n.ServerHere && cl.Config != nil {
 		servers = nodehost.ServerAddresses(context.Background(), cl.Config.Host)
 	}
-	var err error
-	s.node.services, err = proxy.New(proxy.Config{
+	ranges := n.PodCIDRs
+	if n.CNI.Enabled() {
+		ranges = nil // the plugins choose the addresses
+	}
+	return proxy.New(proxy.Config{
 		Client:   cl,
-		NodeName: s.cfg.NodeName,
-		Table:    nodehost.ServiceTable(s.dir),
-		PodCIDRs: s.cfg.podRanges(),
-		PodGroup: s.node.podGroup,
+		NodeName: n.NodeName,
+		Table:    nodehost.ServiceTable(n.Dir),
+		PodCIDRs: ranges,
+		PodGroup: n.PodGroup,
 		Servers:  servers,
-		Reserved: s.reservedPorts(),
+		Reserved: n.reservedPorts(),
 		Options:  options,
-		Pages:    proxyPages(s.cfg.API.Flags),
-		Metrics:  s.metrics.proxy,
-		Marks:    s.marks,
-		Log:      s.logOf(eventlog.Proxy),
+		Pages:    proxyPages(n.Flags),
+		Metrics:  n.ProxyMetrics,
+		Marks:    n.Marks,
+		Log:      n.logOf(eventlog.Proxy),
 	})
-	return s.node.services, err
 }
 
 // proxyPages serves /statusz and /flagz of the service proxy. Any program on the node can read them, so of the
@@ -86,41 +75,36 @@ func proxyPages(all func() map[string]string) http.Handler {
 }
 
 // reservedPorts are the ports of this process's own listeners and of the tunnel, which no Service gets on this node.
-func (s *site) reservedPorts() map[services.HostPort]string {
+func (n *Node) reservedPorts() map[services.HostPort]string {
 	out := map[services.HostPort]string{}
-	for what, addr := range s.node.reserved {
+	for what, addr := range n.Reserved {
 		if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
 			out[services.HostPort{Proto: unix.IPPROTO_TCP, Port: ap.Port()}] = what
 		}
 	}
 	out[services.HostPort{
 		Proto: unix.IPPROTO_TCP,
-		Port:  uint16(cmp.Or(s.cfg.Node.KubeletPort, nodehost.DefaultKubeletPort)),
+		Port:  uint16(cmp.Or(n.Node.KubeletPort, nodehost.DefaultKubeletPort)),
 	}] = "the kubelet"
-	if mode := cmp.Or(s.cfg.PodRoutes.Mode, mesh.Auto); mode != mesh.None {
+	if mode := cmp.Or(n.PodRoutes.Mode, mesh.Auto); mode != mesh.None {
 		out[services.HostPort{
 			Proto: unix.IPPROTO_UDP,
-			Port:  uint16(cmp.Or(s.cfg.PodRoutes.Port, mode.DefaultPort())),
+			Port:  uint16(cmp.Or(n.PodRoutes.Port, mode.DefaultPort())),
 		}] = "the tunnel of the pod network"
 	}
 	return out
 }
 
 // serviceRules reports which rules of a Service are in the kernel; nil: this process runs no service proxy.
-func (s *site) serviceRules() (reach.Rules, error) {
-	for _, r := range table() {
-		if r.choice == "proxy" && r.on(s.cfg) {
-			p, err := s.serviceProxy()
-			if err != nil {
-				return nil, err
-			}
-			return p.Rules, nil
-		}
+func (n *Node) serviceRules() reach.Rules {
+	if n.proxy == nil {
+		return nil
 	}
-	return nil, nil // absence is an answer here
+	return n.proxy.Rules
 }
 
-func purgeProxy(_ context.Context, dir datadir.Dir) error {
+// PurgeProxy removes the nftables rules.
+func PurgeProxy(_ context.Context, dir datadir.Dir) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
