@@ -44,7 +44,7 @@ import (
 // agentsHere are the agents that certainly run in this process. With leader election another instance may be the
 // leader.
 func (c *Cluster) agentsHere() map[string]bool {
-	alone := c.cfg.alone()
+	alone := c.cfg.wholeControlPlane()
 	return map[string]bool{
 		controllersLease: alone,
 		scheduling.Lease: alone && !slices.Contains(c.cfg.Without, schedulerChoice),

@@ -101,6 +101,7 @@ func New(cfg Config) (*Cluster, error) {
 	return cluster, nil
 }
 
+// takeLocks takes the directory, and its node when there is one: a kubelet of its own may run on the same directory.
 func (c *Cluster) takeLocks() (err error) {
 	if c.lock, err = c.dir.Lock(); err != nil || c.cfg.Rootless || c.cfg.NoNode {
 		return err
@@ -109,6 +110,8 @@ func (c *Cluster) takeLocks() (err error) {
 	return err
 }
 
+// prepare takes what a cluster needs of its directory and machine: log, reserve of disk space, name of the node, ranges
+// of addresses, ports, keys.
 func (c *Cluster) prepare() (err error) {
 	if err := c.dir.KeepStoreKind(len(c.cfg.Etcd.Servers) > 0); err != nil {
 		return err
@@ -122,6 +125,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.reserveUsed, err = c.dir.FillReserve(); err != nil {
 		c.log.Warn("there is no reserve for a start with a full disk", "err", err)
 	}
+	// The node keeps its first name: pods and volumes are bound to it.
 	if c.cfg.realNode() {
 		c.hadNode = datadir.Exists(c.dir.Sub(datadir.NodeNameFile))
 		if c.cfg.NodeName, err = nodehost.KeepName(c.dir, c.cfg.NodeName, c.log); err != nil {
@@ -131,6 +135,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}
+	// So do the ranges of Services and pods, which must not overlap.
 	ranges := c.cfg.Controllers.PodRanges
 	ranges.Reserved, _ = c.cfg.Services.Ranges() // checked by Validate
 	if c.cfg.keptServices, err = nodehost.KeepServiceRanges(c.dir, ranges.Reserved); err != nil {
@@ -145,12 +150,11 @@ func (c *Cluster) prepare() (err error) {
 			"range", nodehost.PrefixStrings(stays), "cluster-cidr", nodehost.PrefixStrings(ranges.Cluster),
 			"file", c.dir.Sub(datadir.PodCIDRFile))
 	}
-	gateway := c.cfg.podGateway()
-	l, err := listen.Open(c.cfg.Listen.Address(), c.cfg.Port, gateway)
+	// The ports come before the keys: the kubeconfigs name the API's.
+	c.listener, err = listen.Open(c.cfg.Listen.Address(), c.cfg.Port, c.cfg.podGateway())
 	if err != nil {
 		return err
 	}
-	c.listener = l
 	if c.cfg.EtcdListen != "" {
 		if c.etcd, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", c.cfg.EtcdListen); err != nil {
 			return fmt.Errorf("listen for clients of etcd: %w", err)
@@ -273,6 +277,8 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
 	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(eventlog.Key, eventlog.Libraries))
 	defer memory.Pace(storage.MemoryLimit())()
+
+	// The store says whether it is this cluster's: by the fingerprints of its keys, and by what its servers share.
 	own, err := c.keys.ServerFingerprints(&c.cfg.API.Tokens)
 	if err != nil {
 		return err
@@ -287,6 +293,8 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err := c.sharedSettings(st).Keep(ctx, st); err != nil {
 		return err
 	}
+
+	// The API server is made, then the roles around it. Nothing runs before all of them are there.
 	made, err := c.assemble(st)
 	if err != nil {
 		return err
@@ -303,10 +311,12 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	if err := site.build(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
+	if err := site.addRoles(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
 		"agents"); err != nil {
 		return err
 	}
+
+	// From here on, the group starts the roles in waves and stops them in reverse.
 	begun := time.Now()
 	logger := c.log.With(eventlog.Key, eventlog.Cluster)
 	logger.Info("started", "version", version.Kubernetes, "revision", version.Revision(), "dir", c.dir, "api", c.URL(),

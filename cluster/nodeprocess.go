@@ -199,7 +199,7 @@ func (r RoleConfig) nodeParts(
 		beside = append(beside, run.Part{Name: "certificates", Run: f})
 	}
 	g := &run.Group{}
-	if err := site.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
+	if err := site.addRoles(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
 		release()
 		return nil, nil, err
 	}

@@ -29,9 +29,9 @@ type role struct {
 	needs []string
 	// node roles run on a real node next to its kubelet, in `keelson up` and in `keelson kubelet`.
 	node bool
-	// in reports whether a cluster with that configuration has the role; nil: always. Node roles need not check for a
+	// when reports whether a cluster with that configuration has the role; nil: always. Node roles need not check for a
 	// real node.
-	in func(Config) bool
+	when func(Config) bool
 	// choice is the flag that disables the role: --CHOICE=none.
 	choice string
 	roleIdentity
@@ -87,11 +87,13 @@ func roleNamed(name string) role {
 
 // on reports whether a cluster with that configuration has the role.
 func (r *role) on(cfg Config) bool {
-	switch {
-	case r.node && !cfg.realNode(), r.choice != "" && slices.Contains(cfg.Without, r.choice):
+	if r.node && !cfg.realNode() {
 		return false
 	}
-	return r.in == nil || r.in(cfg)
+	if r.choice != "" && slices.Contains(cfg.Without, r.choice) {
+		return false
+	}
+	return r.when == nil || r.when(cfg)
 }
 
 // has reports whether a cluster with that configuration has the role of that name.

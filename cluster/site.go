@@ -145,9 +145,9 @@ func (s *site) client(r roleIdentity) *client.Client {
 // logOf returns the log of a component.
 func (s *site) logOf(component string) *slog.Logger { return s.log.With(eventlog.Key, component) }
 
-// build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves;
-// the last one is that of all further waves. The parts first start with the first wave.
-func (s *site) build(group *run.Group, started func(string, time.Duration), want func(
+// addRoles adds the roles selected by want to group. The roles of one wave start together. names are the names of the
+// waves; the last one is that of all further waves. The parts first start with the first wave.
+func (s *site) addRoles(group *run.Group, started func(string, time.Duration), want func(
 	*role,
 ) bool, first []run.Part, names ...string,
 ) error {
@@ -229,7 +229,7 @@ func (s *site) controllerConfig() controllers.Config {
 			options.PodRanges.Cluster = []netip.Prefix{nodehost.DefaultClusterCIDR}
 		}
 		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // checked by Validate
-		if s.cfg.alone() {                                      // only nodes of this process have long leases
+		if s.cfg.wholeControlPlane() {                          // only nodes of this process have long leases
 			options.Nodes.LeasesSince = time.Now()
 		}
 	}

@@ -40,7 +40,7 @@ func table() []role {
 		},
 		{name: "configuration", make: (*site).configuration},
 		{name: "certificates", needs: []string{"apiserver"}, make: (*site).certificates},
-		{name: "etcd API", in: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
+		{name: "etcd API", when: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
 		{name: "network", node: true, make: onNode((*noderoles.Node).Network)},
 		{
 			name:    noderoles.RuntimeName,
@@ -59,7 +59,7 @@ func table() []role {
 		{
 			name:  "controllers",
 			needs: []string{"apiserver"},
-			in:    Config.agents,
+			when:  Config.agents,
 			make:  (*site).controllers,
 			roleIdentity: roleIdentity{
 				user:  userNamed("system:kube-controller-manager"),
@@ -83,7 +83,7 @@ func table() []role {
 		{
 			name:   "scheduler",
 			needs:  []string{"apiserver"},
-			in:     Config.agents,
+			when:   Config.agents,
 			choice: schedulerChoice,
 			make:   (*site).scheduler,
 			roleIdentity: roleIdentity{
@@ -108,7 +108,7 @@ func table() []role {
 		{
 			name:  "fake nodes",
 			needs: []string{"apiserver"},
-			in:    Config.fakeNodes,
+			when:  Config.fakeNodes,
 			make:  (*site).fakeNodes,
 			roleIdentity: roleIdentity{
 				user:  userNamed("system:serviceaccount:kube-system:simulate-controller"),
@@ -189,7 +189,7 @@ func table() []role {
 			name:  "no dns",
 			needs: []string{"apiserver", "network"},
 			node:  true,
-			in:    func(c Config) bool { return slices.Contains(c.Without, "dns") },
+			when:  func(c Config) bool { return slices.Contains(c.Without, "dns") },
 			make:  onNode((*noderoles.Node).WithdrawDNS),
 		},
 		{
@@ -250,12 +250,13 @@ func nodeUser(c Config) *auth.User { return user("system:node:"+c.NodeName, auth
 // agents reports whether controllers and scheduler run here.
 func (c Config) agents() bool { return !c.NoAgents }
 
-// alone reports whether this process is the whole control plane: its end ends the API, too.
-func (c Config) alone() bool { return c.agents() && len(c.Etcd.Servers) == 0 }
+// wholeControlPlane reports whether no other process has a part of the control plane: the end of this one ends the API,
+// too.
+func (c Config) wholeControlPlane() bool { return c.agents() && len(c.Etcd.Servers) == 0 }
 
 // leaseInterval is the lease renewal interval of the node in the API server's process; 0: Kubernetes' default.
 func (c Config) leaseInterval() time.Duration {
-	if c.alone() {
+	if c.wholeControlPlane() {
 		return heartbeat
 	}
 	return 0
