@@ -24,9 +24,6 @@ import (
 var assignedFields = map[string]string{
 	"apiserver/audit.Event":        "a record: the pipeline adds what it learns while the request runs",
 	"scheduler/framework.Refusals": "a record of one attempt, in which the explainer notes its result",
-	"scheduler/framework.Status":   "a value: a plugin that knows its reasons one by one builds its own",
-	"scheduler/state.PodInfo":      "a value: a nomination keeps a copy with the written pod",
-	"scheduler/state.Resource":     "a value: plugins copy one and take from the copy",
 }
 
 // TestFieldsAreAssignedByTheirPackage: what has a constructor is complete when the constructor returns. No other

@@ -115,7 +115,5 @@ func (s *Scheduler) writeExpectedNode(ctx context.Context, c *bindingCycle) {
 		}
 		return
 	}
-	written := *c.Pod
-	written.Pod = now // if the binding fails, the report is a patch of this version
-	c.Pod = &written
+	c.Pod = c.Pod.Written(now) // if the binding fails, the report is a patch of this version
 }

@@ -4,7 +4,6 @@ package plugins
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -36,10 +35,7 @@ func (p NodeResourcesFit) requests(pod *state.PodInfo) *state.Resource {
 	if p.Ignored == nil || len(pod.Request.Scalar) == 0 {
 		return &pod.Request
 	}
-	r := pod.Request
-	r.Scalar = maps.Clone(r.Scalar)
-	maps.DeleteFunc(r.Scalar, func(name corev1.ResourceName, _ int64) bool { return p.Ignored(name) })
-	return &r
+	return pod.Request.Without(p.Ignored)
 }
 
 // mayUseDevices reports whether a DeviceClass serves one of the requests.
@@ -59,12 +55,9 @@ func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, requests *state.Resource
 	if !p.mayUseDevices(requests) {
 		return requests
 	}
-	r := *requests
-	r.Scalar = maps.Clone(r.Scalar)
-	maps.DeleteFunc(r.Scalar, func(name corev1.ResourceName, _ int64) bool {
+	return requests.Without(func(name corev1.ResourceName) bool {
 		return n.Allocatable.Scalar[name] == 0 && p.DeviceClass(name) != ""
 	})
-	return &r
 }
 
 // Plugin returns the descriptor.
@@ -151,22 +144,19 @@ func shortStatus(short []Shortage) *framework.Status {
 }
 
 func newShortStatus(short []Shortage) *framework.Status {
-	st := &framework.Status{
-		Plugin:  "NodeResourcesFit",
-		Code:    framework.Unschedulable,
-		Reasons: make([]string, 0, len(short)),
-	}
+	code := framework.Unschedulable
+	reasons := make([]string, 0, len(short))
 	for _, s := range short {
 		if s.Name == corev1.ResourcePods {
-			st.Reasons = append(st.Reasons, "Too many pods")
+			reasons = append(reasons, "Too many pods")
 		} else {
-			st.Reasons = append(st.Reasons, "Insufficient "+string(s.Name))
+			reasons = append(reasons, "Insufficient "+string(s.Name))
 		}
 		if s.Requested > s.Allocatable {
-			st.Code = framework.Unresolvable
+			code = framework.Unresolvable
 		}
 	}
-	return st
+	return framework.NewStatus("NodeResourcesFit", code, reasons...)
 }
 
 // enough reports whether a request fits. A request of 0 fits even on an overcommitted node.

@@ -37,6 +37,13 @@ type PodInfo struct {
 	Err error
 }
 
+// Written returns a copy with the pod that a write returned: no rule of the pod depends on what changed.
+func (p *PodInfo) Written(pod *corev1.Pod) *PodInfo {
+	written := *p
+	written.Pod = pod
+	return &written
+}
+
 // NewPodInfo computes the PodInfo of a pod.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	info := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}

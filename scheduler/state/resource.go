@@ -106,6 +106,14 @@ func (r *Resource) add(o *Resource, sign int64) {
 	r.Scalar = next
 }
 
+// Without returns a copy without the scalar resources that drop names.
+func (r *Resource) Without(drop func(corev1.ResourceName) bool) *Resource {
+	kept := *r
+	kept.Scalar = maps.Clone(r.Scalar)
+	maps.DeleteFunc(kept.Scalar, func(name corev1.ResourceName, _ int64) bool { return drop(name) })
+	return &kept
+}
+
 // Get returns the amount of one resource.
 func (r *Resource) Get(name corev1.ResourceName) int64 {
 	switch name {
