@@ -379,7 +379,7 @@ func (c *Cluster) site(made assembled, st store.Store) (*site, error) {
 		return site, nil
 	}
 	serving := c.keys.KubeletServing()
-	return site, site.addNode(noderoles.Config{
+	return site, site.addNode(noderoles.Process{
 		Reserved:      own,
 		LeaseInterval: c.cfg.leaseInterval(),
 		PodGroup:      network.GroupOf(c.dir.ID()),

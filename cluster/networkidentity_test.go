@@ -43,7 +43,7 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 		node := RoleConfig{DataDir: dir}.nodeSite(Config{NodeName: "n"}, dir, got)
 		var said []string
 		for _, s := range []*site{server, node} {
-			if err := s.addNode(noderoles.Config{}, func(string) bool { return false }); err != nil {
+			if err := s.addNode(noderoles.Process{}, func(string) bool { return false }); err != nil {
 				t.Fatal(err)
 			}
 			said = append(said, s.node.NetworkIdentity())

@@ -178,7 +178,7 @@ func (r RoleConfig) nodeParts(
 		Accounts:  rightsOf(table()).AccountsBeside(),
 		Log:       r.log().With(eventlog.Key, eventlog.Cluster),
 	}.Connect
-	if err := site.addNode(noderoles.Config{
+	if err := site.addNode(noderoles.Process{
 		Reserved: nodehost.ServerHere(cert.REST.Host),
 		PodGroup: network.GroupOf(dir.ID()),
 		Serving:  cert.Serving,

@@ -189,7 +189,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	if row.node {
-		if err := s.addNode(noderoles.Config{}, func(role string) bool { return role == row.name }); err != nil {
+		if err := s.addNode(noderoles.Process{}, func(role string) bool { return role == row.name }); err != nil {
 			return err
 		}
 	}

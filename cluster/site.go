@@ -101,39 +101,50 @@ type serverSite struct {
 // left to notice (docs/decisions/0004). Every other kubelet has Kubernetes' default.
 const heartbeat = 15 * time.Minute
 
-// addNode makes the node of the process: of is what it has of process and machine, has reports whether a role runs
-// here. The caller has set everything else.
-func (s *site) addNode(of noderoles.Config, has func(role string) bool) (err error) {
-	of.NodeName = s.cfg.NodeName
-	of.Dir = s.dir
+// addNode makes the node of the process. has reports whether a role runs here. What else site has must be set.
+func (s *site) addNode(process noderoles.Process, has func(role string) bool) (err error) {
+	services := s.cfg.keptServices
+	if len(services) == 0 {
+		services, _ = s.cfg.Services.Ranges() // checked by Validate
+	}
+	var runtime *nodehost.RuntimeConfig
 	if has(noderoles.RuntimeName) {
-		runtime := s.cfg.containerRuntime(s.dir)
-		of.Runtime = &runtime
+		of := s.cfg.containerRuntime(s.dir)
+		runtime = &of
 	}
-	of.Proxies = has(noderoles.ProxyName)
-	of.Enforces = has(noderoles.PolicyName)
-	of.PodCIDRs = s.cfg.PodCIDRs
-	of.NodeIPs = s.cfg.nodeIPs()
-	if of.Services = s.cfg.keptServices; len(of.Services) == 0 {
-		of.Services, _ = s.cfg.Services.Ranges() // checked by Validate
-	}
-	of.ClusterCIDRs = s.cfg.clusterRanges(s.server != nil)
-	of.Endpoint = s.cfg.RuntimeEndpoint
-	of.ServerHere = s.server != nil
-	of.Node = s.cfg.Node
-	of.CNI = s.cfg.CNI
-	of.PodRoutes = s.cfg.PodRoutes
-	of.Proxy = s.cfg.Proxy
-	of.DNS = s.cfg.DNS
-	of.Gates = s.cfg.Gates
-	of.Flags = s.cfg.API.Flags
-	of.RootCA = s.signers.RootCA
-	of.ProxyMetrics = s.metrics.proxy
-	of.DNSMetrics = s.metrics.dns
-	of.Client = func(role string) *client.Client { return s.client(roleNamed(role).roleIdentity) }
-	of.Marks = s.marks
-	of.Log = s.log
-	s.node, err = noderoles.New(of)
+	s.node, err = noderoles.New(noderoles.Config{
+		NodeName: s.cfg.NodeName,
+		Dir:      s.dir,
+		Here: noderoles.Here{
+			Server:   s.server != nil,
+			Runtime:  runtime,
+			Proxy:    has(noderoles.ProxyName),
+			Policies: has(noderoles.PolicyName),
+		},
+		Process: process,
+		Addresses: noderoles.Addresses{
+			PodCIDRs:     s.cfg.PodCIDRs,
+			NodeIPs:      s.cfg.nodeIPs(),
+			Services:     services,
+			ClusterCIDRs: s.cfg.clusterRanges(s.server != nil),
+		},
+		Options: noderoles.Options{
+			Endpoint:  s.cfg.RuntimeEndpoint,
+			Kubelet:   s.cfg.Node,
+			CNI:       s.cfg.CNI,
+			PodRoutes: s.cfg.PodRoutes,
+			Proxy:     s.cfg.Proxy,
+			DNS:       s.cfg.DNS,
+			Gates:     s.cfg.Gates,
+			Flags:     s.cfg.API.Flags,
+		},
+		RootCA:       s.signers.RootCA,
+		ProxyMetrics: s.metrics.proxy,
+		DNSMetrics:   s.metrics.dns,
+		Client:       func(role string) *client.Client { return s.client(roleNamed(role).roleIdentity) },
+		Marks:        s.marks,
+		Log:          s.log,
+	})
 	return err
 }
 

@@ -52,8 +52,8 @@ func (n *Node) Kubelet() (run.Func, error) {
 		LogDir:     dir.Sub("logs"),
 		Serving: kubelet.Serving{
 			Address:      netip.IPv4Unspecified(),
-			Port:         cmp.Or(n.Node.KubeletPort, nodehost.DefaultKubeletPort),
-			FallbackPort: n.Node.KubeletPort == 0,
+			Port:         cmp.Or(n.Options.Kubelet.KubeletPort, nodehost.DefaultKubeletPort),
+			FallbackPort: n.Options.Kubelet.KubeletPort == 0,
 			OnListen:     n.runtime.ReserveKubelet,
 			TLS:          n.Serving.TLS,
 			ClientCA:     n.Serving.ClientCAs,
@@ -74,25 +74,25 @@ func (n *Node) Kubelet() (run.Func, error) {
 			LeaseInterval: n.LeaseInterval,
 		},
 		PodDefaults: kubelet.PodDefaults{
-			ClusterDomain: n.Node.Domain(),
+			ClusterDomain: n.Options.Kubelet.Domain(),
 			ClusterDNS:    n.podResolvers(),
 			StaticPodDir:  dir.Sub("manifests"),
 			CgroupRoot:    nodehost.CgroupParent(dir),
-			ContainerLogs: n.Node.ContainerLogs(),
+			ContainerLogs: n.Options.Kubelet.ContainerLogs(),
 		},
 		Reach: kubelet.Reach{
 			Paths: nodehost.Paths{Cluster: dir.ID()},
 			Rules: n.serviceRules(),
 		},
-		Eviction: n.Node.Eviction,
+		Eviction: n.Options.Kubelet.Eviction,
 		Watchdog: dog,
 		Version:  version.Kubernetes,
 		Marks:    n.Marks,
 		Log:      n.logOf(eventlog.Kubelet),
 	}
-	n.Node.Apply(&kc)
+	n.Options.Kubelet.Apply(&kc)
 	parts := []run.Part{{Name: KubeletName}}
-	if to, remote := kc.Client.Config.Transport.(*servers.Transport); remote && !n.Node.NoTunnel {
+	if to, remote := kc.Client.Config.Transport.(*servers.Transport); remote && !n.Options.Kubelet.NoTunnel {
 		t := tunnel.New(to, kc.Log)
 		kc.Tunnel = t
 		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})

@@ -48,22 +48,55 @@ const (
 type Config struct {
 	NodeName string
 	Dir      datadir.Dir
-	// Runtime says which container runtime the node has; nil: another process has it.
-	Runtime *nodehost.RuntimeConfig
-	// Proxies and Enforces say that this process has the service proxy, and the network policies.
-	Proxies, Enforces bool
-	// PodCIDRs are the node's, NodeIPs its addresses, Services the service CIDRs.
-	PodCIDRs []netip.Prefix
+	Here
+	Process
+	Addresses
+	Options
+	// RootCA has the cluster's authorities.
+	RootCA       framework.Bundle
+	ProxyMetrics *proxy.Metrics // may be nil
+	DNSMetrics   *meter.Meter   // may be nil
+	// Client creates the client of a role, by its name.
+	Client func(role string) *client.Client
+	Marks  *event.Recorder
+	Log    *slog.Logger
+}
+
+// Here is what this process has, and not another one.
+type Here struct {
+	Server bool // the API server
+	// Runtime is the container runtime; nil: not here.
+	Runtime         *nodehost.RuntimeConfig
+	Proxy, Policies bool
+}
+
+// Process is what a node's process and machine have.
+type Process struct {
+	// Reserved are the ports of this machine that pods must not use, by the name of the listener.
+	Reserved map[string]net.Addr
+	// LeaseInterval is the lease renewal interval; 0: Kubernetes' default.
+	LeaseInterval time.Duration
+	// PodGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
+	PodGroup uint32
+	// Serving and Identity are the kubelet's certificates and their metrics.
+	Serving  credentials.KubeletServing
+	Identity *identity.Metrics
+}
+
+// Addresses are those of the node and its cluster.
+type Addresses struct {
+	PodCIDRs []netip.Prefix // the node's
 	NodeIPs  []netip.Addr
-	Services []netip.Prefix
+	Services []netip.Prefix // the service CIDRs
 	// ClusterCIDRs are the pod CIDRs of the cluster, as far as the node knows them.
 	ClusterCIDRs []netip.Prefix
-	// Endpoint is the CRI socket of a runtime that is not Keelson's; empty: the built-in one.
-	Endpoint string
-	// ServerHere says that the API server runs in this process.
-	ServerHere bool
+}
 
-	Node      nodehost.Options
+// Options are those of the user.
+type Options struct {
+	// Endpoint is the CRI socket of a runtime that is not Keelson's; empty: the built-in one.
+	Endpoint  string
+	Kubelet   nodehost.Options
 	CNI       nodehost.CNIOptions
 	PodRoutes nodehost.PodRouteOptions
 	Proxy     proxy.Options
@@ -71,24 +104,6 @@ type Config struct {
 	Gates     gates.On
 	// Flags are the process's, for pages that show them; may be nil.
 	Flags func() map[string]string
-
-	// Reserved are the ports of this machine that pods must not use, by the name of the listener.
-	Reserved map[string]net.Addr
-	// LeaseInterval is the lease renewal interval; 0: Kubernetes' default.
-	LeaseInterval time.Duration
-	// PodGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
-	PodGroup uint32
-	// Serving and Identity are the kubelet's certificates and their metrics, RootCA the cluster's authorities.
-	Serving  credentials.KubeletServing
-	Identity *identity.Metrics
-	RootCA   framework.Bundle
-
-	ProxyMetrics *proxy.Metrics // may be nil
-	DNSMetrics   *meter.Meter   // may be nil
-	// Client creates the client of a role, by its name.
-	Client func(role string) *client.Client
-	Marks  *event.Recorder
-	Log    *slog.Logger
 }
 
 // Node has the roles of one node. What several of them use is made once, in New.
@@ -103,16 +118,16 @@ type Node struct {
 // the kubelet asks the proxy which rules are written.
 func New(cfg Config) (*Node, error) {
 	node := &Node{Config: cfg}
-	if cfg.Enforces {
+	if cfg.Here.Policies {
 		node.policies = node.newPolicies()
 	}
 	var err error
-	if cfg.Runtime != nil {
-		if node.runtime, err = node.openRuntime(*cfg.Runtime); err != nil {
+	if cfg.Here.Runtime != nil {
+		if node.runtime, err = node.openRuntime(*cfg.Here.Runtime); err != nil {
 			return nil, err
 		}
 	}
-	if cfg.Proxies {
+	if cfg.Here.Proxy {
 		if node.proxy, err = node.newProxy(); err != nil {
 			return nil, err
 		}
@@ -162,8 +177,8 @@ func (n *Node) ContainerRuntime() (run.Func, error) { return n.runtime.Run, nil 
 // clusterDNS is the address of the cluster's DNS server: the kubelet's first --cluster-dns, else the tenth of the
 // service CIDR.
 func (n *Node) clusterDNS() (netip.Addr, error) {
-	if len(n.Node.ClusterDNS) > 0 {
-		return netip.ParseAddr(n.Node.ClusterDNS[0])
+	if len(n.Options.Kubelet.ClusterDNS) > 0 {
+		return netip.ParseAddr(n.Options.Kubelet.ClusterDNS[0])
 	}
 	if len(n.Services) == 0 {
 		return netip.Addr{}, fmt.Errorf("node %s knows no range of Services", n.NodeName)
@@ -178,8 +193,8 @@ func (n *Node) clusterDNS() (netip.Addr, error) {
 // podResolvers are the nameservers in pods' resolv.conf; none where no cluster DNS server is known: pods then use the
 // node's own.
 func (n *Node) podResolvers() []string {
-	if len(n.Node.ClusterDNS) > 0 {
-		return n.Node.ClusterDNS
+	if len(n.Options.Kubelet.ClusterDNS) > 0 {
+		return n.Options.Kubelet.ClusterDNS
 	}
 	if a, err := n.clusterDNS(); err == nil && n.Endpoint == "" {
 		return []string{a.String()}

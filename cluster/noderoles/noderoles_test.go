@@ -26,12 +26,18 @@ func TestResolversOfPods(t *testing.T) {
 		config Config
 		want   []string
 	}{
-		"built in":    {Config{Services: prefixes}, []string{"10.96.0.10"}},
-		"IPv6 first":  {Config{Services: prefixes[1:]}, []string{"fd00::a"}},
-		"another's":   {Config{Services: prefixes, Endpoint: "unix:///run/containerd.sock"}, nil},
+		"built in":   {Config{Addresses: Addresses{Services: prefixes}}, []string{"10.96.0.10"}},
+		"IPv6 first": {Config{Addresses: Addresses{Services: prefixes[1:]}}, []string{"fd00::a"}},
+		"another's": {
+			Config{Addresses: Addresses{Services: prefixes}, Options: Options{Endpoint: "unix:///run/containerd.sock"}},
+			nil,
+		},
 		"no Services": {Config{}, nil},
 		"named by flags": {
-			Config{Node: nodehost.Options{ClusterDNS: []string{"10.0.0.1"}}, Endpoint: "unix:///a"},
+			Config{Options: Options{
+				Kubelet:  nodehost.Options{ClusterDNS: []string{"10.0.0.1"}},
+				Endpoint: "unix:///run/containerd.sock",
+			}},
 			[]string{"10.0.0.1"},
 		},
 	} {
@@ -44,12 +50,10 @@ func TestResolversOfPods(t *testing.T) {
 
 // TestReservedPorts: no Service gets a port that this process or the tunnel listens on.
 func TestReservedPorts(t *testing.T) {
-	node := Node{Config: Config{
-		Reserved: map[string]net.Addr{
-			"the API server": &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443},
-			"a socket":       &net.UnixAddr{Name: "/run/a"},
-		},
-	}}
+	node := Node{Config: Config{Process: Process{Reserved: map[string]net.Addr{
+		"the API server": &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443},
+		"a socket":       &net.UnixAddr{Name: "/run/a"},
+	}}}}
 	port := func(proto uint8, number uint16) services.HostPort {
 		return services.HostPort{Proto: proto, Port: number}
 	}
@@ -97,7 +101,7 @@ func TestDNSServerNeedsAnAddress(t *testing.T) {
 		!strings.Contains(err.Error(), "--dns-listen") {
 		t.Errorf("no pod addresses: got %v, want a refusal that names --dns-listen", err)
 	}
-	if part, err := (&Node{Config: Config{Endpoint: "unix:///run/containerd.sock"}}).DNSServer(); part != nil ||
+	if part, err := (&Node{Config: Config{Options: Options{Endpoint: "unix:///run/containerd.sock"}}}).DNSServer(); part != nil ||
 		err != nil {
 		t.Errorf("another network: got a part: %t, %v; want neither", part != nil, err)
 	}

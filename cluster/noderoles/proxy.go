@@ -26,11 +26,11 @@ import (
 func (n *Node) ServiceProxy() (run.Func, error) { return n.proxy.Run, nil }
 
 func (n *Node) newProxy() (*proxy.Proxy, error) {
-	options := n.Proxy
+	options := n.Options.Proxy
 	options.ExternalIPs = n.Gates.AllowServiceExternalIPs
 	cl := n.Client(ProxyName)
 	var servers []netip.AddrPort
-	if !n.ServerHere && cl.Config != nil {
+	if !n.Server && cl.Config != nil {
 		servers = nodehost.ServerAddresses(context.Background(), cl.Config.Host)
 	}
 	ranges := n.PodCIDRs
@@ -84,7 +84,7 @@ func (n *Node) reservedPorts() map[services.HostPort]string {
 	}
 	out[services.HostPort{
 		Proto: unix.IPPROTO_TCP,
-		Port:  uint16(cmp.Or(n.Node.KubeletPort, nodehost.DefaultKubeletPort)),
+		Port:  uint16(cmp.Or(n.Options.Kubelet.KubeletPort, nodehost.DefaultKubeletPort)),
 	}] = "the kubelet"
 	if mode := cmp.Or(n.PodRoutes.Mode, mesh.Auto); mode != mesh.None {
 		out[services.HostPort{

@@ -20,10 +20,10 @@ import (
 func TestWireGuardKey(t *testing.T) {
 	dir := datadir.Dir(t.TempDir())
 	node := &Node{Config: Config{
-		Dir:       dir,
-		NodeName:  "n",
-		PodRoutes: nodehost.PodRouteOptions{Mode: mesh.WireGuard},
-		RootCA:    framework.FixedBundle([]byte("ca")),
+		Dir:      dir,
+		NodeName: "n",
+		Options:  Options{PodRoutes: nodehost.PodRouteOptions{Mode: mesh.WireGuard}},
+		RootCA:   framework.FixedBundle([]byte("ca")),
 	}}
 	first, err := node.tunnelAnnotations()
 	if err != nil {
