@@ -14,6 +14,8 @@ import (
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"keelson/cluster/configz"
+	"keelson/cluster/noderoles"
 	"keelson/kubelet"
 )
 
@@ -46,7 +48,7 @@ func TestKubeletConfiguration(t *testing.T) {
 	}
 	flags := map[string]bool{}
 	for _, role := range Roles() {
-		if role.Name != kubeletRole {
+		if role.Name != noderoles.KubeletName {
 			continue
 		}
 		for _, row := range role.Rows(&RoleConfig{}) {
@@ -83,7 +85,7 @@ func TestKubeletConfiguration(t *testing.T) {
 		count["fixed"], count["own"], count["absent"]); !strings.Contains(string(page), want) {
 		t.Errorf("the page does not say %q", want)
 	}
-	_, said := kubeletConfigz(&kubelet.Config{})
+	_, said := configz.Kubelet(&kubelet.Config{})
 	for name := range said {
 		isField := func(field string) bool {
 			return (field == name || strings.HasPrefix(field, name+".")) && states[field] != "absent"

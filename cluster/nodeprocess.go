@@ -19,6 +19,7 @@ import (
 	"keelson/cluster/membership"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/noderoles"
+	"keelson/cluster/version"
 	"keelson/cri"
 	"keelson/event"
 	"keelson/event/eventlog"
