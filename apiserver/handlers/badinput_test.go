@@ -76,6 +76,11 @@ func TestBadInput(t *testing.T) {
 		{"deep nesting", "application/json", deep, 400, "exceeded max depth"},
 		{"deep YAML", "application/yaml", strings.Repeat("[", 20000), 400, "exceeded max depth of 1000"},
 		{"a billion laughs", "application/yaml", laughs(), 400, "excessive aliasing"},
+		{
+			"a long text with many aliases", "application/yaml", "apiVersion: v1\nkind: ConfigMap\na: &a " +
+				strings.Repeat("x", 64<<10) + "\nb: [" + strings.Repeat("*a,", 2000) + "]\n", 400,
+			"excessive aliasing",
+		},
 		{"YAML that is none", "application/yaml", "a: b: c", 400, "mapping values are not allowed in this context"},
 		{
 			"a tab in YAML", "application/yaml", "apiVersion: v1\n\tkind: x", 400,

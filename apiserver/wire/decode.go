@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson/lib/quantity"
+	"keelson/lib/yamlalias"
 )
 
 // Validation is the handling of unknown and duplicate fields.
@@ -76,6 +77,9 @@ func Decode(body []byte, m Media, validation Validation, gvk schema.GroupVersion
 	}
 	if m == YAML {
 		defer acquireYAMLSlot()()
+		if err := yamlalias.Check(body); err != nil {
+			return nil, decodeError(err, nil, gvk, body)
+		}
 		if doc, err := yaml.YAMLToJSON(body); err == nil { // the decoder reports what is no YAML
 			if _, err := CheckDepth(doc); err != nil {
 				return nil, err
@@ -197,6 +201,11 @@ func DecodeDeleteOptions(body []byte, m Media, gv schema.GroupVersion, into *met
 			return err
 		}
 	}
+	if m == YAML {
+		if err := yamlalias.Check(body); err != nil {
+			return apierrors.NewBadRequest(err.Error())
+		}
+	}
 	_, actual, err := decoder(m, Ignore).Decode(body, &want, into)
 	if runtime.IsNotRegisteredError(err) && m != Proto {
 		return decodeForeignOptions(body, want, into) // in a custom resource's group
@@ -271,12 +280,18 @@ func hasFloat(v any) bool {
 
 func strictYAMLToJSON(body []byte) error {
 	defer acquireYAMLSlot()()
+	if err := yamlalias.Check(body); err != nil {
+		return err
+	}
 	_, err := yaml.YAMLToJSONStrict(body)
 	return err
 }
 
 func checkStrictYAML(body []byte) error {
 	defer acquireYAMLSlot()()
+	if err := yamlalias.Check(body); err != nil {
+		return err
+	}
 	return yaml.UnmarshalStrict(body, &map[string]any{})
 }
 

@@ -3,12 +3,14 @@
 package wire
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestPlainJSON: the short way reads what it may, and leaves everything else, and the object, to the long way.
@@ -85,6 +87,35 @@ func TestDecodeApplyJSON(t *testing.T) {
 			if d := cmp.Diff(want, got.Object, cmpopts.EquateEmpty()); d != "" {
 				t.Errorf("%s (-YAML +got):\n%s", body, d)
 			}
+		}
+	}
+}
+
+// TestExcessiveAliases: every way to decode YAML refuses a small document that is large when its aliases are followed.
+func TestExcessiveAliases(t *testing.T) {
+	doc := []byte("apiVersion: v1\nkind: Pod\na: &a " + strings.Repeat("x", 64<<10) + "\nb: [" +
+		strings.Repeat("*a,", 2000) + "]\n")
+	none := func(string) {}
+	for what, decode := range map[string]func() error{
+		"Decode": func() error {
+			_, err := Decode(doc, YAML, Ignore, podGVK, &corev1.Pod{}, none)
+			return err
+		},
+		"DecodeCustom": func() error {
+			_, err := DecodeCustom(doc, YAML, Ignore, podGVK, nil, none)
+			return err
+		},
+		"DecodeDeleteOptions": func() error {
+			return DecodeDeleteOptions(doc, YAML, podGVK.GroupVersion(), &metav1.DeleteOptions{})
+		},
+		"DecodeApply": func() error {
+			_, err := DecodeApply(doc, Ignore, none)
+			return err
+		},
+		"CheckYAML": func() error { return CheckYAML(doc) },
+	} {
+		if err := decode(); err == nil || !strings.Contains(err.Error(), "excessive aliasing") {
+			t.Errorf("%s: %.200v, want excessive aliasing", what, err)
 		}
 	}
 }

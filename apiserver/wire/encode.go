@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson/api/kind"
+	"keelson/lib/yamlalias"
 )
 
 // Encoder encodes objects of one kind in one encoding; it implements objects.Encoder.
@@ -85,6 +86,9 @@ func jsonToYAML(b []byte) ([]byte, error) {
 // CheckYAML returns the syntax error of a YAML or JSON document.
 func CheckYAML(b []byte) error {
 	defer acquireYAMLSlot()()
+	if err := yamlalias.Check(b); err != nil {
+		return err
+	}
 	_, err := utilyaml.ToJSON(b)
 	return err
 }
@@ -92,6 +96,9 @@ func CheckYAML(b []byte) error {
 // YAMLToJSON converts a document.
 func YAMLToJSON(b []byte) ([]byte, error) {
 	defer acquireYAMLSlot()()
+	if err := yamlalias.Check(b); err != nil {
+		return nil, err
+	}
 	return yaml.YAMLToJSON(b)
 }
 
