@@ -134,8 +134,11 @@ func here(err error) bool {
 	return false
 }
 
-// maxAddedNodes limits the number of added nodes.
-const maxAddedNodes = 5000
+// Limits of added nodes: their number, and the resources and labels of each.
+const (
+	maxAddedNodes = 5000
+	maxProperties = 100
+)
 
 // AddedNodes returns the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless
 // stated. A key is a resource name, or "label:KEY" for a label.
@@ -147,6 +150,9 @@ func AddedNodes(text string) ([]*corev1.Node, error) {
 	n, err := strconv.Atoi(parts[0])
 	if err != nil || n < 1 || n > maxAddedNodes {
 		return nil, fmt.Errorf("%q is no number of nodes from 1 to %d", parts[0], maxAddedNodes)
+	}
+	if len(parts) > 1+maxProperties {
+		return nil, fmt.Errorf("added nodes have %d resources and labels, more than %d", len(parts)-1, maxProperties)
 	}
 	has := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
 	labels := map[string]string{corev1.LabelOSStable: "linux"}

@@ -24,12 +24,13 @@ func TestAddedNodes(t *testing.T) {
 		t.Errorf("gpus %v, labels %v", gpu, n.Labels)
 	}
 	for text, want := range map[string]string{
-		"x":          "no number",
-		"0":          "no number",
-		"5001":       "no number",
-		"1,cpu":      "not of the form",
-		"1,cpu=-1":   "no amount",
-		"1,label:=x": "not of the form",
+		"x":                                 "no number",
+		"0":                                 "no number",
+		"5001":                              "no number",
+		"1,cpu":                             "not of the form",
+		"1,cpu=-1":                          "no amount",
+		"1,label:=x":                        "not of the form",
+		"1" + strings.Repeat(",cpu=1", 101): "101 resources and labels",
 	} {
 		if _, err := AddedNodes(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,12 +28,18 @@ const (
 	maxBytes   = 32 << 20  // of all that it reads, about 20,000 pods
 	maxBody    = 256 << 10 // YAML takes forty times as much to read
 	maxPods    = 1000      // to place, with their decisions in the answer
+	maxMade    = 8 << 20   // bytes of pods and claims that are made of templates, up to ten times as much in memory
 	maxThreads = 1
 )
 
 // Handler answers questions as the asker, whose rights alone count for what is read.
 func Handler(asker func(*http.Request) ask.Asker) http.Handler {
-	limits := ask.Limits{Places: connlimit.NewPlaces(maxAtOnce), Reads: maxReads, Bytes: maxBytes}
+	limits := ask.Limits{
+		Places: connlimit.NewPlaces(maxAtOnce),
+		Reads:  maxReads,
+		Bytes:  maxBytes,
+		Body:   maxBody,
+	}
 	answer := ask.Serve(func(r *http.Request) ask.Asker {
 		a := asker(r)
 		a.Further = lists{a.Further}
@@ -52,18 +57,15 @@ func Handler(asker func(*http.Request) ask.Asker) http.Handler {
 
 // serve answers one question.
 func serve(ctx context.Context, cl *client.Client, r *http.Request) (any, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
-	if errors.As(err, new(*http.MaxBytesError)) {
-		return nil, fmt.Errorf("%w: its body has more than %d bytes", ask.ErrTooMuch, maxBody)
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
 	question := &Question{}
-	if err := json.Unmarshal(body, question); err != nil {
+	if err := json.NewDecoder(r.Body).Decode(question); err != nil {
 		return nil, apierrors.NewBadRequest("read the question: " + err.Error())
 	}
-	answer, err := question.simulate(ctx, cl.Config, whatif.Config{Parallelism: maxThreads, Max: maxPods})
+	answer, err := question.simulate(ctx, cl.Config, whatif.Config{
+		Parallelism: maxThreads,
+		Max:         maxPods,
+		MaxBytes:    maxMade,
+	})
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -153,6 +154,17 @@ func TestSimulationIsBounded(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		return w.Code
 	}
+	slow, writer := io.Pipe()
+	late := make(chan int, 1)
+	go func() { // ends when writer is closed
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, simulation.Path, slow)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		late <- w.Code
+	}()
+	if _, err := writer.Write([]byte("{")); err != nil { // it is read now, and takes no place
+		t.Fatal(err)
+	}
 	first := make(chan int, 1)
 	go func() { first <- post("ann") }() // ends when stay is closed
 	<-entered
@@ -162,5 +174,8 @@ func TestSimulationIsBounded(t *testing.T) {
 	close(stay)
 	if code := <-first; code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a question that reads without end gets %d, want 413", code)
+	}
+	if _ = writer.Close(); <-late != http.StatusBadRequest { // Close of a pipe returns no error
+		t.Error("half a question is answered, want 400")
 	}
 }

@@ -66,10 +66,11 @@ func (b *drainedPDB) mayEvictUnhealthy(pod *corev1.Pod) bool {
 
 // notes name the budgets that would hold up the drain of these nodes.
 func (all drainedPDBs) notes(nodes []string) (notes []string) {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	for _, b := range all {
 		var evicted int32
 		var on []string
-		for _, node := range slices.Compact(slices.Sorted(slices.Values(nodes))) {
+		for _, node := range nodes {
 			if n := b.evicted[node]; n > 0 {
 				evicted += n
 				on = append(on, fmt.Sprintf("%d on %s", n, node))

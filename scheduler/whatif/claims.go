@@ -42,6 +42,9 @@ func (t *simulation) addClaims(obj kind.Object) error {
 
 // addClaim adds a claim, unless it exists or is refused. The simulation owns claim.
 func (t *simulation) addClaim(claim *corev1.PersistentVolumeClaim) error {
+	if err := t.count(claim); err != nil {
+		return err
+	}
 	claim.UID = types.UID("new-" + claim.Namespace + "-" + claim.Name)
 	if claim.Spec.StorageClassName == nil {
 		claim.Spec.StorageClassName = t.defaultClass()
@@ -143,6 +146,9 @@ func (t *simulation) claimTemplate(
 
 // addDeviceClaim adds a ResourceClaim, unless it exists.
 func (t *simulation) addDeviceClaim(c *resourcev1.ResourceClaim) error {
+	if err := t.count(c); err != nil {
+		return err
+	}
 	isNew, err := addNew(t.source.Informers.Resource().V1().ResourceClaims().Informer(), c)
 	if isNew && t.source.UsesDevices() {
 		t.source.Devices.ClaimChanged(nil, c)

@@ -24,15 +24,25 @@ import (
 
 	"keelson/api/scheme"
 	"keelson/lib/quantity"
+	"keelson/lib/yamlalias"
 )
 
 // maxManifest is the limit for a manifest, in bytes.
 const maxManifest = 8 << 20
 
+// The documents of a manifest, and the items of its lists, may together have maxGrowth times its bytes as JSON, and a
+// constant more.
+const (
+	maxGrowth = 4
+	maxMore   = 1 << 20
+)
+
 // Manifest are the objects of a manifest whose pods `keelson whatif` places, with what their scheduling depends on.
 type Manifest struct {
 	objects []runtime.Object
 	leads   bool // some lead to pods, or are what pods need
+	// left is how many bytes of JSON may still be read: aliases, and lists in lists, are more than what was written.
+	left int
 	// skipped counts the objects that lead to no pods, by kind ("ConfigMap", "Certificate.cert-manager.io").
 	skipped map[string]int
 }
@@ -48,6 +58,7 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 	if len(b) > maxManifest {
 		return manifest, fmt.Errorf("manifest of more than %d bytes", maxManifest)
 	}
+	manifest.left = maxGrowth*len(b) + maxMore
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(b)))
 	for n := 1; ; n++ {
 		doc, err := docs.Read()
@@ -55,6 +66,9 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 			return manifest, manifest.check()
 		}
 		if err != nil {
+			return manifest, fmt.Errorf("document %d: %w", n, err)
+		}
+		if err := yamlalias.Check(doc); err != nil {
 			return manifest, fmt.Errorf("document %d: %w", n, err)
 		}
 		body, err := yaml.YAMLToJSONStrict(doc)
@@ -73,6 +87,9 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 
 // read reads one document, or one item of a list. asJSON is doc as JSON, if it is any.
 func (w *Manifest) read(doc, asJSON []byte, namespace string) error {
+	if w.left -= len(asJSON); w.left < 0 {
+		return errors.New("the manifest is much more than what is written, by aliases or lists in lists")
+	}
 	if err := checkQuantities(asJSON); err != nil {
 		return err
 	}

@@ -41,6 +41,8 @@ type Config struct {
 	Parallelism int
 	// Max bounds the pods and the attempts; 0: the constant Max.
 	Max int
+	// MaxBytes bounds the pods and claims that are made of templates; 0: the constant MaxBytes.
+	MaxBytes int
 }
 
 // newSimulation makes the core of a scheduler whose plugins write nothing.
@@ -54,6 +56,7 @@ func newSimulation(cfg Config) (*simulation, error) {
 		client:         cfg.Client.Interface,
 		gates:          gates.On{GenericWorkload: source.Serves(cfg.Client, plugins.PodGroups)},
 		max:            cmp.Or(cfg.Max, Max),
+		maxBytes:       cmp.Or(cfg.MaxBytes, MaxBytes),
 		answer:         &Answer{},
 		limits:         map[string]*namespaceLimits{},
 		classes:        map[string]*int32{},

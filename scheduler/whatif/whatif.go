@@ -31,6 +31,9 @@ import (
 // Max bounds the pods and the scheduling attempts of one question; Config.Max may be less.
 const Max = 10000
 
+// MaxBytes bounds the pods and claims that one question makes of templates; Config.MaxBytes may be less.
+const MaxBytes = 512 << 20
+
 // TooManyError means that a question has more of something than one may have.
 type TooManyError struct {
 	Of  string
@@ -151,10 +154,12 @@ type simulation struct {
 	extenders *extender.Set
 	gates     gates.On
 
-	max     int // pods, and attempts
-	answer  *Answer
-	work    []task
-	created int // pods
+	max      int // pods, and attempts
+	maxBytes int // of made objects
+	made     int // bytes of pods and claims that were made
+	answer   *Answer
+	work     []task
+	created  int // pods
 	// admitted counts objects of the manifest.
 	admitted int
 	limits   map[string]*namespaceLimits // by namespace
@@ -194,6 +199,15 @@ func (t *simulation) add(pod *corev1.Pod, why, of string) {
 	})
 }
 
+// count counts an object that is made of a template, as stored bytes and what it takes besides.
+func (t *simulation) count(made interface{ Size() int }) error {
+	const besides = 1 << 10
+	if t.made += made.Size() + besides; t.made > t.maxBytes {
+		return &TooManyError{"bytes of pods and claims", t.maxBytes}
+	}
+	return nil
+}
+
 // changeNodes adds, drains and removes nodes.
 func (t *simulation) changeNodes(question *Question) error {
 	for _, n := range question.Add {
@@ -210,6 +224,9 @@ func (t *simulation) changeNodes(question *Question) error {
 		n := t.core.Cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to drain", name)
+		}
+		if t.drained[name] {
+			continue
 		}
 		t.drained[name] = true
 		pods := slices.Clone(n.Pods)

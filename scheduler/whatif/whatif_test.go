@@ -171,6 +171,12 @@ func TestWhatIfRefuses(t *testing.T) {
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}":   "contaners",
 		"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {contaners: []}}": `unknown field "spec.contaners"`,
 		strings.Repeat("#", 9<<20):                                                "more than 8388608 bytes",
+		"a: &a " + strings.Repeat("x", 64<<10) + "\nb: [" + strings.Repeat("*a,", 2000) + "]": "document 1: document " +
+			"contains excessive aliasing",
+		strings.Repeat(`{"apiVersion": "v1", "kind": "List", "items": [`, 500) + strings.Repeat("]}", 500): "by aliases " +
+			"or lists in lists",
+		strings.Repeat("apiVersion: x.example/v1\nkind: A\na: &a "+strings.Repeat("x", 500)+"\nb: ["+
+			strings.Repeat("*a,", 1000)+"]\n---\n", 10): "document 3: the manifest is much more than what is written",
 	} {
 		if _, err := whatif.ReadManifest(strings.NewReader(manifest), ""); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -207,6 +213,40 @@ func TestWhatIfRefuses(t *testing.T) {
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// TestWhatIfBoundsBytes: what is made of templates is bounded by its bytes, too: a small manifest may have large ones.
+func TestWhatIfBoundsBytes(t *testing.T) {
+	const claim = "{metadata: {name: c%d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}, "
+	var claims strings.Builder
+	for i := range 100 {
+		_, _ = fmt.Fprintf(&claims, claim, i)
+	}
+	large := "{template: {metadata: {annotations: {a: " + strings.Repeat("x", 100<<10) + "}, "
+	for what, text := range map[string]string{
+		"claims": "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: s}\nspec: {replicas: 100, serviceName: s, " +
+			"selector: {matchLabels: {a: b}}, volumeClaimTemplates: [" + claims.String() + "], template: {metadata: " +
+			"{labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}",
+		"pods": "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\nspec: {replicas: 100, selector: " +
+			"{matchLabels: {a: b}}, " + large[1:] + "labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}",
+		"pods of a DaemonSet": "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\nspec: {selector: " +
+			"{matchLabels: {a: b}}, " + large[1:] + "labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}",
+	} {
+		manifest, err := whatif.ReadManifest(strings.NewReader(text), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(most int) error {
+			_, err := whatif.Ask(t.Context(), whatif.Config{
+				Client:   &client.Client{Interface: client.Plain(clienttest.New(schedtest.Node("a")))},
+				MaxBytes: most,
+			}, &whatif.Question{Manifest: manifest})
+			return err
+		}
+		if err := ask(64 << 10); !errors.As(err, new(*whatif.TooManyError)) {
+			t.Errorf("%s: got %v, want an error because of 65536 bytes", what, err)
 		}
 	}
 }

@@ -188,6 +188,9 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 		for _, n := range t.core.Cache.Refresh().Nodes {
 			pod := workload.pod(n.Name)
 			pin(&pod.Spec, n.Name)
+			if err := t.count(pod); err != nil {
+				return err
+			}
 			pods = append(pods, pod)
 		}
 	}
@@ -195,6 +198,9 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 		pod := workload.pod(strconv.Itoa(workload.first + i))
 		if workload.ordinal != nil {
 			workload.ordinal(pod, workload.first+i)
+		}
+		if err := t.count(pod); err != nil {
+			return err
 		}
 		pods = append(pods, pod)
 	}

@@ -38,9 +38,11 @@ func Handler(kept *ledger.Ledger, asker func(*http.Request) Asker) http.Handler 
 		Reads:   maxReads,
 		Objects: maxObjects,
 	}
+	withBody := limits
+	withBody.Body = maxQuestion
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /keelson/v1/ask/why/{type}/{name}", Serve(asker, limits, why))
-	mux.HandleFunc("POST /keelson/v1/ask/trace/{namespace}/{pod}", Serve(asker, limits, trace))
+	mux.HandleFunc("POST /keelson/v1/ask/trace/{namespace}/{pod}", Serve(asker, withBody, trace))
 	mux.HandleFunc("GET /keelson/v1/timeline/{namespace}/{pod}", func(w http.ResponseWriter, r *http.Request) {
 		serveStory(kept, w, r)
 	})

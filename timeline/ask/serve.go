@@ -3,6 +3,7 @@
 package ask
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -54,6 +55,8 @@ type Limits struct {
 	Reads   int64
 	Objects int
 	Bytes   int64
+	// Body is the number of bytes that the body of a question may have; 0: it has none.
+	Body int64
 }
 
 // Answer says why something is as it is. One of Pod, Service and Object is there.
@@ -94,6 +97,11 @@ func Serve(
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		asker := asker(r)
+		body, err := limits.readBody(r) // before it has a place, which a slow client would keep
+		if err != nil {
+			refused(w, err)
+			return
+		}
 		if !limits.Places.Enter(asker.Owner) {
 			w.Header().Set("Retry-After", "1")
 			refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many questions at once")
@@ -109,6 +117,8 @@ func Serve(
 			refused(w, err)
 			return
 		}
+		r = r.WithContext(ctx)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		out, err := answer(ctx, cl, r)
 		if cause := context.Cause(ctx); errors.Is(cause, ErrTooMuch) {
 			err = cause
@@ -128,6 +138,21 @@ func Serve(
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(doc) // an error means that the client is gone
 	}
+}
+
+// readBody reads the body of a question.
+func (l *Limits) readBody(r *http.Request) ([]byte, error) {
+	if l.Body == 0 || r.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, l.Body+1))
+	switch {
+	case err != nil:
+		return nil, apierrors.NewBadRequest("read the question: " + err.Error())
+	case int64(len(body)) > l.Body:
+		return nil, fmt.Errorf("%w: its body has more than %d bytes", ErrTooMuch, l.Body)
+	}
+	return body, nil
 }
 
 // refused writes an error as a Status: one of the API as it is.
@@ -212,7 +237,7 @@ func trace(ctx context.Context, cl *client.Client, r *http.Request) (any, error)
 		return nil, err
 	}
 	var question traceRequest
-	body := json.NewDecoder(io.LimitReader(r.Body, maxQuestion))
+	body := json.NewDecoder(r.Body)
 	body.DisallowUnknownFields()
 	if err := body.Decode(&question); err != nil {
 		return nil, fmt.Errorf("%w: %w", errQuestion, err)
