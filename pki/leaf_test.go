@@ -226,9 +226,16 @@ func TestIssued(t *testing.T) {
 		"another time's":       new(big.Int).Lsh(big.NewInt(now.Unix()+int64(25*time.Hour/time.Second)), randomBits),
 		"a long random one":    new(big.Int).Lsh(big.NewInt(0x7fffffffffffff), randomBits),
 	} {
-		c := &x509.Certificate{SerialNumber: number, NotBefore: now}
-		if got, want := Issued(c), now.Add(5*time.Minute); !got.Equal(want) {
-			t.Errorf("serial number of %s: issued %s, want %s", name, got, want)
+		for _, isCA := range []bool{false, true} {
+			c := &x509.Certificate{
+				SerialNumber: number,
+				NotBefore:    now,
+				NotAfter:     now.AddDate(10, 0, 0),
+				IsCA:         isCA,
+			}
+			if got, want := Issued(c), now.Add(5*time.Minute); !got.Equal(want) {
+				t.Errorf("serial number of %s, CA %t: issued %s, want %s", name, isCA, got, want)
+			}
 		}
 	}
 }
