@@ -194,8 +194,17 @@ func (m *Memo) sweep() {
 	}
 }
 
+// memoOf is memo for resources whose encodings it keeps; nil for packed ones, whose large encodings are rarely needed.
+func (c Config) memoOf(memo *Memo) *Memo {
+	if c.Packed {
+		return nil
+	}
+	return memo
+}
+
 // Decoded decodes a stored value to an entry.
 func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
+	memo = c.memoOf(memo)
 	obj, err := c.Codec.Decode(kv.Value)
 	if err != nil {
 		return nil, err

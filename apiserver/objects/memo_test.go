@@ -6,6 +6,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/kind"
+	"keelson/store"
 )
 
 // TestMemoGivesBack: the memo keeps no more than its budget, what was encoded lately, and nothing when nothing has been
@@ -46,4 +52,46 @@ func TestMemoGivesBack(t *testing.T) {
 		time.Sleep(2*memoAge + time.Second)
 		expect("and over", 0, 0)
 	})
+}
+
+// tenBytes encodes any object as ten bytes.
+type tenBytes struct{}
+
+func (tenBytes) Encode(runtime.Object) ([]byte, error) { return make([]byte, 10), nil }
+
+func (tenBytes) Key() string { return "ten bytes" }
+
+// TestPackedIsNotMemoized: the encodings of a packed resource, which are large and rarely needed, take no room from
+// those of others, whether the entry was written or decoded.
+func TestPackedIsNotMemoized(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		memo := NewMemo(1000)
+		pods := Config{
+			GVK:    corev1.SchemeGroupVersion.WithKind("Pod"),
+			New:    func() kind.Object { return &corev1.Pod{} },
+			Prefix: "pods",
+			Packed: packed,
+		}
+		records := Cached(pods, nil, memo, nil, nil)
+		value, written, err := records.encode("/registry/pods/p", &corev1.Pod{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, err := records.Decoded(store.KV{Key: "/registry/pods/p", Value: value, Revision: 2}, memo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range []*Entry{written, decoded} {
+			if _, err := e.Encoded(tenBytes{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := 20
+		if packed {
+			want = 0
+		}
+		if memo.bytes != want {
+			t.Errorf("packed %v: the memo has %d bytes, want %d", packed, memo.bytes, want)
+		}
+	}
 }

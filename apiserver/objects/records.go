@@ -41,7 +41,7 @@ func Cached(c Config, s store.Store, m *Memo, h *Handoff, latest func(
 	return &Records{
 		Config:  c.withDefaults(),
 		store:   s,
-		memo:    m,
+		memo:    c.memoOf(m),
 		handoff: h,
 		latest:  latest,
 	}
