@@ -122,7 +122,7 @@ func (c *Cluster) prepare() (err error) {
 	if err := os.RemoveAll(c.dir.Sub(datadir.MigratingStore)); err != nil { // left by a killed migration
 		return err
 	}
-	if c.reserveUsed, err = c.dir.FillReserve(); err != nil {
+	if c.reserveUsed, err = c.dir.Reserve().Fill(); err != nil {
 		c.log.Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	// The node keeps its first name: pods and volumes are bound to it.
@@ -305,7 +305,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	g := &run.Group{}
 	var beside []run.Part
 	if spare, ok := st.(datadir.Sparing); ok && c.reserveUsed {
-		beside = append(beside, c.dir.KeepReserve(spare, c.log))
+		beside = append(beside, c.dir.Reserve().KeepServer(spare, c.log))
 	}
 	site, err := c.site(made, st)
 	if err != nil {

@@ -76,7 +76,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if used, err := dir.FillReserve(); used || err != nil {
+	if used, err := dir.Reserve().Fill(); used || err != nil {
 		t.Errorf("the reserve with room again: used %v, %v", used, err)
 	}
 	if after, err := os.Stat(dir.Sub(datadir.ReserveFile)); err != nil || after.Size() != before.Size() {

@@ -65,7 +65,7 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	start := nodeStart{hadNode: datadir.Exists(dir.Sub(datadir.NodeNameFile))}
-	if start.reserveUsed, err = dir.FillReserve(); err != nil {
+	if start.reserveUsed, err = dir.Reserve().Fill(); err != nil {
 		role.log().Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if cfg.NodeName, err = nodehost.KeepName(dir, cfg.NodeName, role.log()); err != nil {
@@ -190,7 +190,7 @@ func (r RoleConfig) nodeParts(
 	}
 	beside := append(serverParts(cert.Servers, cl), forward)
 	if start.reserveUsed {
-		beside = append(beside, dir.KeepNodeReserve(r.log()))
+		beside = append(beside, dir.Reserve().KeepNode(r.log()))
 	}
 	if cert.Joined != nil {
 		cert.Joined.LearnNetwork(ctx, cl)
@@ -285,7 +285,7 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	reserve := dir.NodeReserve(role.log())
+	reserve := dir.Reserve().Node(role.log())
 	var podRange io.Closer
 	if cfg.PodCIDRs, podRange, err = nodehost.ChoosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges); err != nil {
 		return err

@@ -187,11 +187,11 @@ func (e *BusyError) Error() string {
 
 // Lock locks the directory for this process and writes its pid. The lock ends with the process, or with the returned
 // closer. The error is a *BusyError when another instance holds it.
-func (d Dir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.useReserve) }
+func (d Dir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.Reserve().use) }
 
 // LockNode does the same for the directory's node. It refuses a copy of another node's directory.
 func (d Dir) LockNode() (io.Closer, error) {
-	lock, err := d.lock(d.NodePidFile(), d.useReserve)
+	lock, err := d.lock(d.NodePidFile(), d.Reserve().use)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (d Dir) LockNode() (io.Closer, error) {
 // lock calls locked before it writes to the file.
 func (d Dir) lock(path string, locked func() error) (io.Closer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
-	if errors.Is(err, syscall.ENOSPC) && d.spareInode() {
+	if errors.Is(err, syscall.ENOSPC) && d.Reserve().spareInode() {
 		file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	}
 	if err != nil {

@@ -22,6 +22,12 @@ import (
 // the store needs some, and so do the pid file and the log. An empty file says that a start has used it.
 const ReserveFile = "reserve"
 
+// Reserve is the reserve of a data directory: ReserveFile, and empty files.
+type Reserve struct{ dir Dir }
+
+// Reserve returns the directory's reserve, whether it is there or not.
+func (d Dir) Reserve() Reserve { return Reserve{d} }
+
 // reserveFiles is a directory of empty files, which are part of the reserve: a file system may have room and no inode.
 const reserveFiles = "reserve-files"
 
@@ -63,49 +69,49 @@ func (r room) has(bytes int64, inodes uint64) bool {
 	return r.bytes >= bytes && (r.total == 0 || r.inodes >= inodes)
 }
 
-// useReserve frees the reserve if the disk is full. The caller holds the directory's lock or its node's.
-func (d Dir) useReserve() error {
-	path := d.Sub(ReserveFile)
+// use frees the reserve if the disk is full. The caller holds the directory's lock or its node's.
+func (r Reserve) use() error {
+	path := r.dir.Sub(ReserveFile)
 	st, err := os.Stat(path)
 	if err != nil || st.Size() == 0 {
 		return nil //nolint:nilerr // there is nothing to use
 	}
-	free, err := roomIn(string(d))
+	free, err := roomIn(string(r.dir))
 	if err != nil || free.has(reserveUse, inodesUse) {
 		return err
 	}
-	return errors.Join(os.Truncate(path, 0), os.RemoveAll(d.Sub(reserveFiles)))
+	return errors.Join(os.Truncate(path, 0), os.RemoveAll(r.dir.Sub(reserveFiles)))
 }
 
 // spareInode frees an inode of the reserve for the pid file, with which the lock begins, and reports whether it has.
-func (d Dir) spareInode() bool {
-	files, err := os.ReadDir(d.Sub(reserveFiles))
-	return err == nil && len(files) > 0 && os.Remove(filepath.Join(d.Sub(reserveFiles), files[0].Name())) == nil
+func (r Reserve) spareInode() bool {
+	files, err := os.ReadDir(r.dir.Sub(reserveFiles))
+	return err == nil && len(files) > 0 && os.Remove(filepath.Join(r.dir.Sub(reserveFiles), files[0].Name())) == nil
 }
 
-// FillReserve makes the reserve if the disk has room for it. used reports that an earlier start has used it and the
+// Fill makes the reserve if the disk has room for it. used reports that an earlier start has used it and the
 // room is not back.
-func (d Dir) FillReserve() (used bool, err error) {
-	path := d.Sub(ReserveFile)
+func (r Reserve) Fill() (used bool, err error) {
+	path := r.dir.Sub(ReserveFile)
 	st, err := os.Stat(path)
-	if err == nil && st.Size() > 0 && Exists(d.Sub(reserveFiles)) {
+	if err == nil && st.Size() > 0 && Exists(r.dir.Sub(reserveFiles)) {
 		return false, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	used = err == nil && st.Size() == 0
-	free, err := roomIn(string(d))
+	free, err := roomIn(string(r.dir))
 	if err != nil {
 		return used, err
 	}
-	size := min(int64(reserveMost), DiskSize(string(d))/reservePart)
+	size := min(int64(reserveMost), DiskSize(string(r.dir))/reservePart)
 	inodes := min(inodesMost, free.total/reservePart)
 	if !free.has(2*size+reserveUse, 2*inodes+inodesUse) {
 		return used, nil
 	}
-	if err := errors.Join(d.allocateInodes(int(inodes)), allocateFile(path, size)); err != nil { // at most inodesMost
-		err = errors.Join(err, os.RemoveAll(d.Sub(reserveFiles)))
+	if err := errors.Join(r.allocateInodes(int(inodes)), allocateFile(path, size)); err != nil { // at most inodesMost
+		err = errors.Join(err, os.RemoveAll(r.dir.Sub(reserveFiles)))
 		if used {
 			err = errors.Join(err, os.Truncate(path, 0))
 		} else {
@@ -117,8 +123,8 @@ func (d Dir) FillReserve() (used bool, err error) {
 }
 
 // allocateInodes makes that many empty files.
-func (d Dir) allocateInodes(n int) error {
-	dir := d.Sub(reserveFiles)
+func (r Reserve) allocateInodes(n int) error {
+	dir := r.dir.Sub(reserveFiles)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -159,15 +165,15 @@ type Sparing interface{ Spare(on bool) }
 
 const reserveLook = 30 * time.Second
 
-// KeepReserve returns the part that refills the reserve of a server when the disk has room again. Until then st refuses
+// KeepServer returns the part that refills the reserve of a server when the disk has room again. Until then st refuses
 // new and larger objects, because what the reserve gave would be gone at once; the next start finds no other.
-func (d Dir) KeepReserve(st Sparing, log *slog.Logger) run.Part {
+func (r Reserve) KeepServer(st Sparing, log *slog.Logger) run.Part {
 	return run.Part{Name: "disk reserve", Run: func(ctx context.Context, ready func()) error {
 		log.Warn("the disk is full: this start uses its reserve, and new objects are refused until there is room",
-			"dir", d)
+			"dir", r.dir)
 		st.Spare(true)
 		ready()
-		if d.refill(ctx, log) {
+		if r.refill(ctx, log) {
 			st.Spare(false)
 			<-ctx.Done()
 		}
@@ -175,25 +181,25 @@ func (d Dir) KeepReserve(st Sparing, log *slog.Logger) run.Part {
 	}}
 }
 
-// NodeReserve makes the reserve of a process without a store. It returns the part that refills it, if this start has
+// Node makes the reserve of a process without a store. It returns the part that refills it, if this start has
 // used it; none: there is nothing to do.
-func (d Dir) NodeReserve(log *slog.Logger) []run.Part {
-	used, err := d.FillReserve()
+func (r Reserve) Node(log *slog.Logger) []run.Part {
+	used, err := r.Fill()
 	if err != nil {
 		log.Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if !used {
 		return nil
 	}
-	return []run.Part{d.KeepNodeReserve(log)}
+	return []run.Part{r.KeepNode(log)}
 }
 
-// KeepNodeReserve is KeepReserve for a node in a process of its own, which has no store.
-func (d Dir) KeepNodeReserve(log *slog.Logger) run.Part {
+// KeepNode is KeepServer for a node in a process of its own, which has no store.
+func (r Reserve) KeepNode(log *slog.Logger) run.Part {
 	return run.Part{Name: "disk reserve", Run: func(ctx context.Context, ready func()) error {
-		log.Warn("the disk is full: this start uses its reserve, delete files: the next start has none", "dir", d)
+		log.Warn("the disk is full: this start uses its reserve, delete files: the next start has none", "dir", r.dir)
 		ready()
-		if d.refill(ctx, log) {
+		if r.refill(ctx, log) {
 			<-ctx.Done()
 		}
 		return nil
@@ -201,12 +207,12 @@ func (d Dir) KeepNodeReserve(log *slog.Logger) run.Part {
 }
 
 // refill waits until the disk has room again, and reports whether it refilled the reserve before ctx ended.
-func (d Dir) refill(ctx context.Context, log *slog.Logger) bool {
-	waitForRoom(ctx, reserveLook, d.FillReserve, log)
+func (r Reserve) refill(ctx context.Context, log *slog.Logger) bool {
+	waitForRoom(ctx, reserveLook, r.Fill, log)
 	if ctx.Err() != nil {
 		return false
 	}
-	log.Info("the disk has room again, the reserve is refilled", "dir", d)
+	log.Info("the disk has room again, the reserve is refilled", "dir", r.dir)
 	return true
 }
 

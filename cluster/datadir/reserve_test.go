@@ -26,7 +26,7 @@ func TestReserveIsAllocated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if used, err := dir.FillReserve(); used || err != nil {
+	if used, err := dir.Reserve().Fill(); used || err != nil {
 		t.Fatalf("the first time: used %v, %v", used, err)
 	}
 	left, err := roomIn(disk)
@@ -34,7 +34,7 @@ func TestReserveIsAllocated(t *testing.T) {
 		t.Errorf("the reserve takes %d bytes and %d inodes of the disk, %v; want 8 MiB, 64 files, and itself",
 			free.bytes-left.bytes, free.inodes-left.inodes, err)
 	}
-	if err := dir.useReserve(); err != nil {
+	if err := dir.Reserve().use(); err != nil {
 		t.Fatal(err)
 	}
 	if now, _ := roomIn(disk); now != left {
@@ -49,7 +49,7 @@ func TestReserveIsAllocated(t *testing.T) {
 	if now, _ := roomIn(disk); now.bytes < 7<<20 {
 		t.Errorf("on a full disk %d bytes are free after the reserve was used", now.bytes)
 	}
-	if used, err := dir.FillReserve(); !used || err != nil {
+	if used, err := dir.Reserve().Fill(); !used || err != nil {
 		t.Errorf("without room: used %v, %v; want that it stays used", used, err)
 	}
 }
@@ -59,13 +59,13 @@ func TestReserveIsAllocated(t *testing.T) {
 func TestReserveOfInodes(t *testing.T) {
 	disk := disktest.Small(t, "128m,nr_inodes=400")
 	dir := Dir(disk)
-	if used, err := dir.FillReserve(); used || err != nil {
+	if used, err := dir.Reserve().Fill(); used || err != nil {
 		t.Fatalf("the first time: used %v, %v", used, err)
 	}
 	if err := os.RemoveAll(dir.Sub(reserveFiles)); err != nil {
 		t.Fatal(err)
 	}
-	if used, err := dir.FillReserve(); used || err != nil || !Exists(dir.Sub(reserveFiles)) {
+	if used, err := dir.Reserve().Fill(); used || err != nil || !Exists(dir.Sub(reserveFiles)) {
 		t.Fatalf("the second time: used %v, %v", used, err)
 	}
 	var err error
@@ -80,13 +80,13 @@ func TestReserveOfInodes(t *testing.T) {
 	if now, _ := roomIn(disk); now.inodes < inodesUse {
 		t.Errorf("%d inodes are free after the reserve was used", now.inodes)
 	}
-	if used, err := dir.FillReserve(); !used || err != nil {
+	if used, err := dir.Reserve().Fill(); !used || err != nil {
 		t.Errorf("without inodes: used %v, %v; want that it stays used", used, err)
 	}
 	for i := range 200 {
 		_ = os.Remove(filepath.Join(disk, fmt.Sprint("file", i))) // there may be fewer
 	}
-	if used, err := dir.FillReserve(); used || err != nil {
+	if used, err := dir.Reserve().Fill(); used || err != nil {
 		t.Errorf("with inodes again: used %v, %v", used, err)
 	}
 }
@@ -95,7 +95,7 @@ func TestReserveOfInodes(t *testing.T) {
 func TestNodeStartsOnAFullDisk(t *testing.T) {
 	disk := disktest.Small(t, "128m")
 	dir := Dir(disk)
-	if used, err := dir.FillReserve(); used || err != nil {
+	if used, err := dir.Reserve().Fill(); used || err != nil {
 		t.Fatalf("the first time: used %v, %v", used, err)
 	}
 	ballast := filepath.Join(disk, "ballast")
@@ -105,7 +105,7 @@ func TestNodeStartsOnAFullDisk(t *testing.T) {
 		t.Fatalf("LockNode on a full disk: %v", err)
 	}
 	_ = lock.Close()
-	if used, err := dir.FillReserve(); !used || err != nil {
+	if used, err := dir.Reserve().Fill(); !used || err != nil {
 		t.Errorf("without room: used %v, %v; want that it stays used", used, err)
 	}
 	if err := os.Remove(ballast); err != nil {
@@ -115,7 +115,7 @@ func TestNodeStartsOnAFullDisk(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { // ends with ctx
-			done <- dir.KeepNodeReserve(slog.New(slog.DiscardHandler)).Run(ctx, func() {})
+			done <- dir.Reserve().KeepNode(slog.New(slog.DiscardHandler)).Run(ctx, func() {})
 		}()
 		time.Sleep(reserveLook)
 		synctest.Wait()
@@ -132,7 +132,7 @@ func TestNodeStartsOnAFullDisk(t *testing.T) {
 // TestRefusedWithoutRoom: a fresh directory on a full disk has no reserve, and none that was used.
 func TestRefusedWithoutRoom(t *testing.T) {
 	disk := disktest.Small(t, "8m")
-	if used, err := Dir(disk).FillReserve(); used || err != nil || Exists(Dir(disk).Sub(ReserveFile)) {
+	if used, err := Dir(disk).Reserve().Fill(); used || err != nil || Exists(Dir(disk).Sub(ReserveFile)) {
 		t.Errorf("a disk that is too small: used %v, %v", used, err)
 	}
 }
@@ -191,7 +191,7 @@ func TestKeepReserve(t *testing.T) {
 		st := &spared{}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- dir.KeepReserve(st, slog.New(slog.DiscardHandler)).Run(ctx, func() {}) }() // ends with ctx
+		go func() { done <- dir.Reserve().KeepServer(st, slog.New(slog.DiscardHandler)).Run(ctx, func() {}) }() // ends with ctx
 		synctest.Wait()
 		before := st.calls()
 		time.Sleep(2 * reserveLook)
@@ -206,7 +206,7 @@ func TestKeepReserve(t *testing.T) {
 // TestReserveOfARuntime: a container runtime of its own has a reserve.
 func TestReserveOfARuntime(t *testing.T) {
 	dir := Dir(t.TempDir())
-	if parts := dir.NodeReserve(slog.New(slog.DiscardHandler)); len(parts) != 0 {
+	if parts := dir.Reserve().Node(slog.New(slog.DiscardHandler)); len(parts) != 0 {
 		t.Errorf("first start: got %d parts, want none", len(parts))
 	}
 	if st, err := os.Stat(dir.Sub(ReserveFile)); err != nil || st.Size() == 0 {
