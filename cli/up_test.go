@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestFakeNodesAreOfOneStart: the help and the README warn that a start without --fake-nodes removes fake nodes and
+// TestFakeNodesAreOfOneStart: the help and the page of fake nodes warn that a start without --fake-nodes removes fake nodes and
 // their pods.
 func TestFakeNodesAreOfOneStart(t *testing.T) {
 	var help, errs bytes.Buffer
@@ -17,12 +17,12 @@ func TestFakeNodesAreOfOneStart(t *testing.T) {
 		Stdio{In: strings.NewReader(""), Out: &help, Err: &errs}); code != 0 {
 		t.Fatalf("up --help: exit code %d, %s", code, errs.String())
 	}
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/fake-nodes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const warning = "fake nodes of an earlier one that are not asked for again are removed with their pods"
-	for name, text := range map[string]string{"up --help": help.String(), "README.md": string(readme)} {
+	for name, text := range map[string]string{"up --help": help.String(), "fake-nodes.md": string(page)} {
 		if text = strings.Join(strings.Fields(text), " "); !strings.Contains(text, warning) {
 			t.Errorf("%s does not say: %s", name, warning)
 		}
