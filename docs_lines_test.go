@@ -110,7 +110,7 @@ func wrapParagraph(lines []string) []string {
 func docWords(text string) []string {
 	var words []string
 	glue := false
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if n := len(words); n > 0 && (glue || lineMarker.MatchString(word)) {
 			words[n-1] += " " + word
 		} else {

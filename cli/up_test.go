@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFakeNodesAreOfOneStart: the help and the page of fake nodes warn that a start without --fake-nodes removes fake nodes and
-// their pods.
+// TestFakeNodesAreOfOneStart: the help and the page of fake nodes warn that a start without --fake-nodes removes fake
+// nodes and their pods.
 func TestFakeNodesAreOfOneStart(t *testing.T) {
 	var help, errs bytes.Buffer
 	if code := Run(t.Context(), []string{"keelson", "up", "--help"},

@@ -21,8 +21,7 @@ import (
 
 // fieldsOf adds the paths of a configuration's fields, by their names in JSON, down to types of other packages.
 func fieldsOf(t reflect.Type, lead string, into map[string]bool) {
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" {
 			continue // kind and apiVersion

@@ -81,4 +81,5 @@ func IsNotFound(err error) bool {
 	return errors.As(err, &s) && s.Status().Code == 404
 }
 
+// Nodes is the resource of nodes.
 var Nodes = corev1.SchemeGroupVersion.WithResource("nodes")

@@ -118,12 +118,12 @@ type Node struct {
 // the kubelet asks the proxy which rules are written.
 func New(cfg Config) (*Node, error) {
 	node := &Node{Config: cfg}
-	if cfg.Here.Policies {
+	if cfg.Policies {
 		node.policies = node.newPolicies()
 	}
 	var err error
-	if cfg.Here.Runtime != nil {
-		if node.runtime, err = node.openRuntime(*cfg.Here.Runtime); err != nil {
+	if cfg.Runtime != nil {
+		if node.runtime, err = node.openRuntime(*cfg.Runtime); err != nil {
 			return nil, err
 		}
 	}

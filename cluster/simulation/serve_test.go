@@ -65,7 +65,7 @@ func codeOf(err error) int32 {
 // than one question may have; the command then simulates here.
 func TestServerSimulates(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Config{Controllers: []string{}, Nodes: 1})
-	admin := c.Client.Config
+	admin := c.Config
 	answer, err := askedOf(t, admin, &simulation.Question{Manifest: deployment(2), Add: "1,cpu=1"})
 	if err != nil || answer.Nodes != 2 || len(answer.Outcomes) != 2 || answer.Outcomes[0].Node == "" ||
 		answer.Outcomes[0].Decision == nil {
@@ -104,7 +104,7 @@ func TestServerSimulates(t *testing.T) {
 // TestServerWithoutQuestions: on a server that does not know the question, the simulation runs in the command.
 func TestServerWithoutQuestions(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Config{Controllers: []string{}, Nodes: 1})
-	cfg := rest.CopyConfig(c.Client.Config)
+	cfg := rest.CopyConfig(c.Config)
 	asked := 0
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

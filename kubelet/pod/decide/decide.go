@@ -362,6 +362,7 @@ func (d *decision) probes(
 	}
 }
 
+// ProbeResult is the last result of a container's probe of that kind; without one it is unknown.
 func (in *Input) ProbeResult(id string, k probe.Kind) probe.Result {
 	if in.Result == nil {
 		return probe.Unknown

@@ -208,12 +208,14 @@ type Plan struct {
 	Wake time.Time
 }
 
+// WakeAt makes the plan be made again at t, unless it is earlier anyway; a zero t changes nothing.
 func (p *Plan) WakeAt(t time.Time) {
 	if !t.IsZero() && (p.Wake.IsZero() || t.Before(p.Wake)) {
 		p.Wake = t
 	}
 }
 
+// Flying reports whether the action of that key is running.
 func (in *Input) Flying(key string) bool {
 	_, ok := in.Flights[key]
 	return ok

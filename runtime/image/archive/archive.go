@@ -194,6 +194,7 @@ func scan(file *os.File, closeFile func() error) (*File, error) {
 
 func entryName(n string) string { return strings.TrimPrefix(path.Clean("/"+n), "/") }
 
+// Close closes the archive and removes what was unpacked to read it.
 func (t *File) Close() error { return t.close() }
 
 func (t *File) find(name string) (section, bool) {

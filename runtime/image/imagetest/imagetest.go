@@ -38,6 +38,7 @@ const (
 	TypeDockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
+// AnyDigest is a well-formed digest that no content has.
 const AnyDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 // NewRegistry serves an empty registry on a loopback port and returns its host.
@@ -55,8 +56,10 @@ type Entry struct {
 	Hdr     *tar.Header
 }
 
+// File is a regular file of a layer.
 func File(name, content string) Entry { return Entry{name: name, Content: content} }
 
+// LayerTar is the tar archive of a layer with these entries.
 func LayerTar(t testing.TB, entries ...Entry) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -92,6 +95,7 @@ func LayerTar(t testing.TB, entries ...Entry) []byte {
 	return buf.Bytes()
 }
 
+// NewImage is an image of these layers, with a command and an environment.
 func NewImage(t testing.TB, layers ...[]byte) v1.Image {
 	t.Helper()
 	img, err := mutate.Config(empty.Image, v1.Config{Env: []string{"A=b"}, Cmd: []string{"/x"}})
@@ -113,6 +117,7 @@ func NewImage(t testing.TB, layers ...[]byte) v1.Image {
 	return img
 }
 
+// Push pushes img to the registry that ref names.
 func Push(t testing.TB, ref string, img v1.Image) {
 	t.Helper()
 	r, err := name.ParseReference(ref)
@@ -124,6 +129,7 @@ func Push(t testing.TB, ref string, img v1.Image) {
 	}
 }
 
+// IDOf is the digest of the image's configuration.
 func IDOf(t testing.TB, img v1.Image) string {
 	t.Helper()
 	h, err := img.ConfigName()
@@ -133,6 +139,7 @@ func IDOf(t testing.TB, img v1.Image) string {
 	return h.String()
 }
 
+// DigestOf is the digest of the image's manifest.
 func DigestOf(t testing.TB, img v1.Image) string {
 	t.Helper()
 	h, err := img.Digest()
@@ -172,6 +179,7 @@ func Tree(t testing.TB, dir string) []string {
 	return out
 }
 
+// NeedRoot skips a test that is not root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -179,6 +187,7 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
+// Header is an entry with this header as it is.
 func Header(h tar.Header) Entry { return Entry{Hdr: &h} }
 
 // Front is a registry behind a handler that may interfere.
