@@ -170,10 +170,8 @@ func TestLeftBehind(t *testing.T) {
 // TestGoesDuringPass: the controller keeps nothing of a job that is deleted while its pods are created.
 func TestGoesDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := newJob(1, 1)
-		cluster := controllertest.New(j)
+		cluster := controllertest.New()
 		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			time.Sleep(time.Second) // until the informers watch: the fake server sends a deletion to no later watch
 			if err := cluster.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default",
 				"pi"); err != nil {
 				t.Error(err)
@@ -187,6 +185,11 @@ func TestGoesDuringPass(t *testing.T) {
 			built, _ = ctl.(*Controller)
 			return ctl, err
 		})
+		// The informers watch before the reactor holds the fake server's lock, which they would wait for.
+		settle(time.Minute)
+		if _, err := cluster.BatchV1().Jobs("default").Create(t.Context(), newJob(1, 1), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		settle(time.Minute)
 		if all, _ := podsOf(t, cluster); len(all) != 1 {
 			t.Fatalf("%d pods, want the one that was created while the job went", len(all))
