@@ -236,12 +236,13 @@ func noLines(b *strings.Builder, p colors, n, to int, why string, width int) {
 
 func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int) {
 	const gaps = 7 + 10 + 2 + 8 + 2 + 2
+	const hang = 2 // the indent of a wrapped line
 	for _, d := range list {
 		at := ""
 		if d.timed {
 			at = ms(d.at)
 		}
-		for i, part := range broken(d.what, max(shortLine, width-gaps-wide)) {
+		for i, part := range broken(d.what, max(shortLine, width-gaps-hang-wide)) {
 			switch {
 			case d.failed:
 				part = p.with(red, part)
@@ -252,7 +253,7 @@ func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int
 				who := p.with(colorOf(d.who), d.who) + left("", wide-utf8.RuneCountInString(d.who))
 				fmt.Fprintf(out, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), who, part)
 			} else {
-				out.WriteString(strings.Repeat(" ", gaps+wide) + "  " + part + "\n")
+				out.WriteString(strings.Repeat(" ", gaps+wide+hang) + part + "\n")
 			}
 		}
 	}

@@ -621,3 +621,25 @@ func TestStoryFitsTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsFitTheTerminal: lines below a hand-off hang, and a word that is wider than their column is broken in it.
+func TestStepsFitTheTerminal(t *testing.T) {
+	long := strings.Repeat("spec.containers[*].volumeMounts,", 4) + strings.Repeat(" status.phase!=Failed,status.phase", 4)
+	s := &story.Story{
+		Namespace: "default",
+		Name:      "a",
+		Steps: []story.Step{
+			{Who: "keelson-networkpolicy", What: long, HandOff: story.HandRequest},
+			{Who: "kubelet", What: "image x failed: " + long, Error: "failed", HandOff: story.HandRun},
+		},
+	}
+	for _, width := range []int{80, 120, 200} {
+		var b strings.Builder
+		RenderSteps(&b, s, false, width)
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("%d columns of %d: %s", n, width, line)
+			}
+		}
+	}
+}
