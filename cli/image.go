@@ -6,13 +6,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -135,9 +133,7 @@ const makeArchive = "make an archive with `docker save -o FILE IMAGE`, `podman s
 	"IMAGE` or " +
 	"`skopeo copy docker://IMAGE oci-archive:FILE:IMAGE`"
 
-func listImages(imgs []image.Image, out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "IMAGE\tTAG\tIMAGE ID\tSIZE")
+func listImages(imgs []image.Image, out *screen) error {
 	type row struct{ name, tag, id, size string }
 	var rows []row
 	for i := range imgs {
@@ -153,10 +149,11 @@ func listImages(imgs []image.Image, out io.Writer) error {
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.tag, b.tag)) })
+	cells := make([][]string, 0, len(rows))
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", r.name, r.tag, r.id, r.size)
+		cells = append(cells, []string{r.name, r.tag, r.id, r.size})
 	}
-	return table.Flush()
+	return printTable(out, []string{"IMAGE", "TAG", "IMAGE ID", "SIZE"}, cells)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

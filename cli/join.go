@@ -5,7 +5,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,8 +93,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			table := tabwriter.NewWriter(std.screen(), 0, 0, 3, ' ', 0)
-			_, _ = fmt.Fprintln(table, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
+			rows := make([][]string, 0, len(tokens))
 			for _, t := range tokens {
 				left := "forever"
 				ends := "never"
@@ -103,9 +101,9 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 					left = max(0, time.Until(t.Expires)).Round(time.Second).String()
 					ends = t.Expires.Local().Format(time.RFC3339)
 				}
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.ID, left, ends, t.Description)
+				rows = append(rows, []string{t.ID, left, ends, t.Description})
 			}
-			return table.Flush()
+			return printTable(std.screen(), []string{"TOKEN", "LEFT", "EXPIRES", "DESCRIPTION"}, rows)
 		},
 	}
 }

@@ -12,6 +12,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/cluster/simulation"
+	"keelson/runtime/image"
+	"keelson/timeline/ask"
 )
 
 // narrow is the screen of a terminal of 80 columns in the locale C.
@@ -94,6 +100,35 @@ func TestScreen(t *testing.T) {
 		if _, err := tc.screen.Write([]byte(line)); err != nil || out.String() != tc.want {
 			t.Errorf("%d columns: got\n%q, %v; want\n%q", tc.screen.width, out.String(), err, tc.want)
 		}
+	}
+}
+
+// TestTablesFit: what is too wide for the terminal is wrapped in each table, though a table is written in pieces.
+func TestTablesFit(t *testing.T) {
+	name := "web-" + strings.Repeat("6d4d75df87", 3) + "-5s6r5"
+	reason := "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) had untolerated taint(s)"
+	for of, print := range map[string]func(*screen) error{
+		"whatif": func(out *screen) error {
+			return printWhatIf(out, &simulation.Answer{
+				Outcomes: []simulation.Outcome{{Namespace: "default", Name: name, Why: "leaves vm", NoFit: reason}},
+			})
+		},
+		"images": func(out *screen) error {
+			tags := []string{"registry.example.com/" + strings.Repeat("team/", 10) + "web:v1"}
+			return listImages([]image.Image{{ID: "sha256:0139b68d8415", RepoTags: tags}}, out)
+		},
+		"pods": func(out *screen) error {
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			pod.Spec.NodeName = "worker-1.example.com"
+			pods{"deploy/web", &ask.Pods{List: []corev1.Pod{pod}}}.print(out, "", name)
+			return nil
+		},
+	} {
+		var out bytes.Buffer
+		if err := print(narrow(&out)); err != nil {
+			t.Errorf("%s: %v", of, err)
+		}
+		fits(t, of, out.String())
 	}
 }
 

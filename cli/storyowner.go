@@ -47,8 +47,9 @@ func (p pods) print(out io.Writer, form, shown string) {
 		return
 	}
 	_, _ = fmt.Fprintf(out, "\npods of %s, those worst off first, then the newest:\n", p.of)
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // an error means that the terminal is gone
+	var lines strings.Builder // a screen wraps whole lines, and a table is written in pieces
+	table := tabwriter.NewWriter(&lines, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // a strings.Builder does not fail
 	for i := range p.List {
 		pod := &p.List[i]
 		ready := "no"
@@ -64,6 +65,7 @@ func (p pods) print(out io.Writer, form, shown string) {
 			time.Since(pod.CreationTimestamp.Time).Round(time.Second), mark)
 	}
 	_ = table.Flush()
+	_, _ = io.WriteString(out, lines.String()) // an error means that the terminal is gone
 	if p.Lacks != "" {
 		_, _ = fmt.Fprintf(out, "   and more cannot be created: %s\n", p.Lacks)
 	}

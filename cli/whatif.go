@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -109,9 +108,7 @@ func reasonOf(o *simulation.Outcome) string {
 }
 
 // printWhatIf prints where pods would go.
-func printWhatIf(out io.Writer, answer *simulation.Answer) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "POD\tWHY\tNODE\tREASON") // Flush returns the error
+func printWhatIf(out *screen, answer *simulation.Answer) error {
 	counts := map[string]int{}
 	rows := []string(nil)
 	placed := 0
@@ -140,17 +137,18 @@ func printWhatIf(out io.Writer, answer *simulation.Answer) error {
 			rows = append(rows, row)
 		}
 	}
+	var cells [][]string
 	for _, row := range rows {
+		cell := strings.Split(row, "\t")
 		if n := counts[row]; n > 1 {
-			name, rest, _ := strings.Cut(row, "\t")
-			row = fmt.Sprintf("%s (%d pods)\t%s", name, n, rest)
+			cell[0] = fmt.Sprintf("%s (%d pods)", cell[0], n)
 		}
-		_, _ = fmt.Fprintln(table, row)
+		cells = append(cells, cell)
 	}
 	for _, l := range answer.Lost {
-		_, _ = fmt.Fprintf(table, "%s/%s\tlost\t<none>\t%s\n", l.Namespace, l.Name, l.Why)
+		cells = append(cells, []string{l.Namespace + "/" + l.Name, "lost", "<none>", l.Why})
 	}
-	if err := table.Flush(); err != nil {
+	if err := printTable(out, []string{"POD", "WHY", "NODE", "REASON"}, cells); err != nil {
 		return err
 	}
 	for _, note := range answer.Notes {
