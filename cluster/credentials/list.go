@@ -5,6 +5,8 @@ package credentials
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net/http"
 	"strings"
 
@@ -53,9 +55,9 @@ func ServeList(all func() []pki.Info) http.Handler {
 
 // List lists the certificates of a data directory, and those that a running API server uses in addition.
 func List(ctx context.Context, dir datadir.Dir) ([]pki.Info, error) {
-	dir, err := dir.Resolve()
+	dir, err := resolved(dir)
 	if err != nil {
-		return nil, datadir.Unreadable(err)
+		return nil, err
 	}
 	list, err := pki.List(dir.Sub("pki"))
 	if err != nil {
@@ -81,6 +83,15 @@ func List(ctx context.Context, dir datadir.Dir) ([]pki.Info, error) {
 	return AddServers(ctx, cl, list), nil
 }
 
+// resolved is the directory of a cluster that has been started once.
+func resolved(dir datadir.Dir) (datadir.Dir, error) {
+	found, err := dir.Resolve()
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", datadir.NoCluster(dir)
+	}
+	return found, datadir.Unreadable(err)
+}
+
 // AddServers adds to list what the server has in use from elsewhere. Errors are ignored: the server may be starting, or
 // older.
 func AddServers(ctx context.Context, cl *client.Client, list []pki.Info) []pki.Info {
@@ -104,9 +115,9 @@ func AddServers(ctx context.Context, cl *client.Client, list []pki.Info) []pki.I
 // Renew issues new certificates with the same names in a data directory, and updates its kubeconfigs. A
 // running cluster takes them over. No names: all that can be renewed so.
 func Renew(dir datadir.Dir, names []string) ([]pki.Info, error) {
-	dir, err := dir.Resolve()
+	dir, err := resolved(dir)
 	if err != nil {
-		return nil, datadir.Unreadable(err)
+		return nil, err
 	}
 	done, err := pki.Renew(dir.Sub("pki"), names, map[string]string{"admin": dir.Kubeconfig()})
 	if err != nil && strings.Contains(err.Error(), "permission denied") {

@@ -54,9 +54,9 @@ func (k Rotation) Run(ctx context.Context) (pki.Step, error) {
 	if do == nil {
 		return "", fmt.Errorf("%q is no step: it is one of %s", k.Step, strings.Join(Steps, ", "))
 	}
-	dir, err := k.Dir.Resolve()
+	dir, err := resolved(k.Dir)
 	if err != nil {
-		return "", datadir.Unreadable(err)
+		return "", err
 	}
 	if !dir.Served() {
 		return "", datadir.NoCluster(dir)
@@ -179,9 +179,9 @@ func apiServers(ctx context.Context, dir datadir.Dir) (map[string]kubernetes.Int
 
 // Rotations are the keys of a directory that are being replaced.
 func Rotations(dir datadir.Dir) ([]pki.Rotation, error) {
-	dir, err := dir.Resolve()
+	dir, err := resolved(dir)
 	if err != nil {
-		return nil, datadir.Unreadable(err)
+		return nil, err
 	}
 	found, err := pki.Rotations(dir.Sub("pki"))
 	return found, datadir.Unreadable(err)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +75,9 @@ func send(ctx context.Context, hc *http.Client, method, url string, body io.Read
 		return nil, err
 	}
 	resp, err := hc.Do(req)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("ask the cluster: %w: it does not run there; `keelson up` starts it", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the cluster: %w", err)
 	}

@@ -98,3 +98,16 @@ func TestFollowStreamsUntilReady(t *testing.T) {
 		t.Errorf("after the end came %q", lines.Text())
 	}
 }
+
+// TestRefused: where nothing listens, the error says how to start the cluster.
+func TestRefused(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	body, err := Get(t.Context(), server.Client(), server.URL, "/")
+	if err == nil {
+		_ = body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "`keelson up` starts it") {
+		t.Errorf("got %v, want what to do", err)
+	}
+}
