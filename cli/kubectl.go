@@ -3,12 +3,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -84,6 +87,27 @@ func useCluster(dir datadir.Dir) error {
 	return os.Setenv("KUBECONFIG", path)
 }
 
+// explainStopped says what starts the cluster in dir, where kubectl ends because nothing listens on this machine. It
+// leaves kubectl alone where that cluster runs.
+func explainStopped(dir datadir.Dir, std Stdio) {
+	if pid, err := dir.Running(); pid != 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	cmdutil.BehaviorOnFatal(func(message string, code int) {
+		if message != "" {
+			_, _ = fmt.Fprintln(std.Err, strings.TrimSuffix(message, "\n"))
+		}
+		if refusedHere.MatchString(message) {
+			_, _ = fmt.Fprintf(screenOf(std.Err),
+				"keelson: no cluster runs in %s (start it with `keelson up --data-dir %s`)\n", dir, dir)
+		}
+		os.Exit(code)
+	})
+}
+
+// refusedHere is kubectl's message that no server listens on the machine itself.
+var refusedHere = regexp.MustCompile(`server (127\.0\.0\.1|localhost|\[::1\]):\d+ was refused`)
+
 // runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on KUBECONFIG's or the default
 // directory's cluster. On a fatal error kubectl exits the process with its own code.
 func runKubectl(ctx context.Context, dir datadir.Dir, args []string, std Stdio) int {
@@ -97,9 +121,13 @@ func runKubectl(ctx context.Context, dir datadir.Dir, args []string, std Stdio) 
 			") keelson/" + version.Revision()
 		return c
 	}
+	ours := dir != "" || os.Getenv("KUBECONFIG") == ""
 	if err := useCluster(dir); err != nil {
 		_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
 		return 1
+	}
+	if ours {
+		explainStopped(datadir.Dir(cmp.Or(string(dir), string(defaultDataDir()))), std)
 	}
 	argv := append([]string{"kubectl"}, args...)
 	// Preferences are read and plugins searched before flags are parsed, which reports the error.
