@@ -159,7 +159,8 @@ func nodeCommand(std Stdio) *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(std.Out,
-				"node %s removed; on its machine, `keelson down --purge` removes what is left\n", args[0])
+				"node %s removed; if it has a machine of its own, `keelson down --purge` there removes what is left\n",
+				args[0])
 			return err
 		},
 	}
