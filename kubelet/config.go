@@ -35,7 +35,7 @@ import (
 	"keelson/kubelet/pod/decide"
 	"keelson/kubelet/reach"
 	"keelson/lib/logrotate"
-	"keelson/lib/watchdog"
+	"keelson/lib/systemd"
 )
 
 // Config says what a kubelet is. Zero values are the defaults named at each field.
@@ -59,7 +59,7 @@ type Config struct {
 	// Eviction says when pods are ended to protect the node.
 	Eviction eviction.Config
 	// Watchdog is notified while the kubelet works.
-	Watchdog watchdog.Watchdog
+	Watchdog systemd.Watchdog
 
 	Version string // v1.37.2+keelson
 	Marks   *event.Recorder

@@ -21,7 +21,7 @@ import (
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
 	"keelson/lib/run"
-	"keelson/lib/watchdog"
+	"keelson/lib/systemd"
 )
 
 // Kubelet returns the part that runs the kubelet, with the tunnel to a server in another process.
@@ -36,7 +36,7 @@ func (n *Node) Kubelet() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	dog, err := watchdog.Open(os.Getenv, os.Getpid())
+	dog, err := systemd.OpenWatchdog(os.Getenv, os.Getpid())
 	if err != nil {
 		return nil, err
 	}

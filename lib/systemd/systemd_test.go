@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package watchdog_test
+package systemd_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"keelson/lib/watchdog"
+	"keelson/lib/systemd"
 )
 
 // TestWatchdog: systemd is notified while the program is healthy, and not while it is not.
@@ -24,7 +24,7 @@ func TestWatchdog(t *testing.T) {
 	}
 	defer func() { _ = listener.Close() }()
 	env := map[string]string{"WATCHDOG_USEC": "2000", "WATCHDOG_PID": "7", "NOTIFY_SOCKET": socket}
-	dog, err := watchdog.Open(func(name string) string { return env[name] }, 7)
+	dog, err := systemd.OpenWatchdog(func(name string) string { return env[name] }, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +87,38 @@ func TestNone(t *testing.T) {
 			"WATCHDOG_PID":  test.pid,
 			"NOTIFY_SOCKET": test.socket,
 		}
-		dog, err := watchdog.Open(func(name string) string { return env[name] }, 7)
-		if (err != nil) != test.bad || dog != (watchdog.Watchdog{}) {
+		dog, err := systemd.OpenWatchdog(func(name string) string { return env[name] }, 7)
+		if (err != nil) != test.bad || dog != (systemd.Watchdog{}) {
 			t.Errorf("%+v: %+v, %v", test, dog, err)
 		}
 		dog.Run(t.Context(), func() error { return errors.New("asked") }, slog.New(slog.DiscardHandler)) // at once
+	}
+}
+
+// TestNotify: the state reaches the socket, in the file system or in the abstract namespace; without one there is
+// nothing to do, and a manager that is gone is an error.
+func TestNotify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	for name, socket := range map[string]string{path: path, "@" + path: "\x00" + path} {
+		listener, err := net.ListenPacket("unixgram", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := func(string) string { return name }
+		if err := systemd.Notify(t.Context(), env, systemd.Ready); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 20)
+		n, _, err := listener.ReadFrom(b)
+		if err != nil || string(b[:n]) != "READY=1" {
+			t.Errorf("%q: the manager got %q, %v", name, b[:n], err)
+		}
+		_ = listener.Close()
+		if err := systemd.Notify(t.Context(), env, systemd.Ready); err == nil {
+			t.Errorf("%q: no error after the manager's end", name)
+		}
+	}
+	if err := systemd.Notify(t.Context(), func(string) string { return "" }, systemd.Ready); err != nil {
+		t.Error(err)
 	}
 }
