@@ -135,6 +135,7 @@ var inside = map[string]map[string][]string{
 		"datadir":        {},
 		"configz":        {"agents", "credentials", "scheduling"},
 		"fakenode":       {},
+		"service":        {"datadir"},
 		"flags":          {},
 		"listen":         {},
 		"version":        {},

@@ -36,7 +36,8 @@ var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, imageHelperCommand, timelineCommand,
 	whyCommand, whatIfCommand, logsCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand, certsCommand,
-	backupCommand, restoreCommand, migrateCommand, envtestCommand, benchCommand, versionCommand,
+	installCommand, uninstallCommand, backupCommand, restoreCommand, migrateCommand, envtestCommand, benchCommand,
+	versionCommand,
 }
 
 // exitError is the exit code of a command that has already printed its error.

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	yaml "go.yaml.in/yaml/v3"
 )
@@ -20,70 +22,134 @@ import (
 // configFlag names a file with flags.
 const configFlag = "config"
 
-// readConfig sets the flags in the YAML file at path, except those given on the command line. Errors name the line;
-// after one, the command must not go on, because some flags may be set. Relative file names in it are resolved from its
-// directory.
-func readConfig(fl *pflag.FlagSet, path string) error {
+// configFlagOf adds --config to a command that calls readConfig.
+func configFlagOf(fl *pflag.FlagSet, path *string) {
+	fl.StringVar(path, configFlag, "",
+		"read flags from the YAML `FILE` and from FILE.d/*.yaml: their names as keys; what is given here goes before")
+}
+
+// readConfig sets the flags in the YAML file at path and in the files of the directory path.d, in the order of their
+// names, except those given on the command line. A later file replaces the value of an earlier one. Errors name the
+// line; after one, the command must not go on, because some flags may be set. Relative file names are resolved from the
+// directory of the file that has them. The files named in except are not read.
+func readConfig(cmd *cobra.Command, path string, except ...string) error {
+	paths, err := configFiles(path)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", configFlag, err)
+	}
+	paths = slices.DeleteFunc(paths, func(file string) bool { return slices.Contains(except, file) })
+	config := configReader{flags: cmd.Flags(), command: cmd.Name(), given: map[string]bool{}, last: map[string]entry{}}
+	config.flags.Visit(func(f *pflag.Flag) { config.given[f.Name] = true })
+	for _, path := range paths {
+		config.read(path)
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.last)) {
+		config.set(config.last[name])
+	}
+	if err := errors.Join(config.errs...); err != nil {
+		return err
+	}
+	for _, path := range paths {
+		dir, err := filepath.Abs(filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		of := func(name string) bool { return config.last[name].path == path }
+		if err := absoluteFrom(dir, config.flags, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configFiles are the file and those in its directory.
+func configFiles(path string) ([]string, error) {
+	more, err := os.ReadDir(path + ".d")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	paths := []string{path}
+	for _, file := range more { // sorted
+		if filepath.Ext(file.Name()) == ".yaml" {
+			paths = append(paths, filepath.Join(path+".d", file.Name()))
+		}
+	}
+	return paths, nil
+}
+
+// configReader gathers the flags of several files.
+type configReader struct {
+	flags   *pflag.FlagSet
+	command string           // whose flags they are
+	given   map[string]bool  // flags of the command line
+	last    map[string]entry // by the flag: what the last file says
+	errs    []error
+}
+
+// read adds the entries of one file.
+func (c *configReader) read(path string) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("--%s: %w", configFlag, err)
-	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return fmt.Errorf("--%s: %w", configFlag, err)
-	}
-	given := map[string]bool{}
-	fl.Visit(func(f *pflag.Flag) { given[f.Name] = true })
-	wrong := func(line int, format string, args ...any) error {
-		return fmt.Errorf("%s:%d: %s", path, line, fmt.Sprintf(format, args...))
+		c.errs = append(c.errs, fmt.Errorf("--%s: %w", configFlag, err))
+		return
 	}
 	pairs, err := entries(path, b)
 	if err != nil {
-		return err
+		c.errs = append(c.errs, err)
+		return
 	}
-	var errs []error
 	first := map[string]int{}
 	for _, entry := range pairs {
 		name := entry.key.Value
-		flag := fl.Lookup(name)
-		if line := first[name]; line > 0 {
-			errs = append(errs, wrong(entry.key.Line, "%s is there already, in line %d", name, line))
+		flag := c.flags.Lookup(name)
+		switch line := first[name]; {
+		case line > 0:
+			c.errs = append(c.errs, entry.wrong(entry.key, "%s is there already, in line %d", name, line))
 			continue
-		}
-		first[name] = entry.key.Line
-		if flag == nil || flag.Hidden || name == configFlag || name == "help" {
-			hint := "`keelson up --help` lists them"
-			if near := nearestFlag(fl, name); near != "" && near != configFlag && near != "help" {
+		case flag == nil || flag.Hidden || name == configFlag || name == "help":
+			hint := "`keelson " + c.command + " --help` lists them"
+			if near := nearestFlag(c.flags, name); near != "" && near != configFlag && near != "help" {
 				hint = "did you mean " + near + "?"
 			}
-			errs = append(errs, wrong(entry.key.Line, "there is no flag %q: %s", name, hint))
-			continue
-		}
-		values, err := valuesFor(flag, entry.value)
-		if err != nil {
-			errs = append(errs, wrong(entry.value.Line, "%s: %v", name, err))
-			continue
-		}
-		if given[name] {
-			continue
-		}
-		for _, v := range values {
-			if err := fl.Set(name, v); err != nil {
-				if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-					err = wrongValue(invalid)
-				}
-				errs = append(errs, wrong(entry.value.Line, "%s: %v", name, err))
+			c.errs = append(c.errs, entry.wrong(entry.key, "there is no flag %q: %s", name, hint))
+		default:
+			if _, err := valuesFor(flag, entry.value); err != nil {
+				c.errs = append(c.errs, entry.wrong(entry.value, "%s: %v", name, err))
+			} else if !c.given[name] {
+				c.last[name] = entry
 			}
 		}
+		first[name] = entry.key.Line
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return absoluteFrom(filepath.Dir(abs), fl, func(name string) bool { return first[name] > 0 && !given[name] })
 }
 
-// entry is one key of the file with its value.
-type entry struct{ key, value *yaml.Node }
+// set sets the flag of an entry that was read.
+func (c *configReader) set(e entry) {
+	name := e.key.Value
+	values, err := valuesFor(c.flags.Lookup(name), e.value)
+	if err != nil {
+		c.errs = append(c.errs, e.wrong(e.value, "%s: %v", name, err))
+	}
+	for _, v := range values {
+		if err := c.flags.Set(name, v); err != nil {
+			if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+				err = wrongValue(invalid)
+			}
+			c.errs = append(c.errs, e.wrong(e.value, "%s: %v", name, err))
+		}
+	}
+}
+
+// entry is one key of a file with its value.
+type entry struct {
+	path       string
+	key, value *yaml.Node
+}
+
+// wrong is an error at the line of a node.
+func (e entry) wrong(at *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", e.path, at.Line, fmt.Sprintf(format, args...))
+}
 
 // entries are the keys of the file, which holds one mapping.
 func entries(path string, b []byte) ([]entry, error) {
@@ -106,7 +172,7 @@ func entries(path string, b []byte) ([]entry, error) {
 	}
 	var out []entry
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		out = append(out, entry{root.Content[i], root.Content[i+1]})
+		out = append(out, entry{path, root.Content[i], root.Content[i+1]})
 	}
 	return out, nil
 }

@@ -18,11 +18,11 @@ func configOf(t *testing.T, text string, args ...string) (*pflag.FlagSet, string
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fl := upCommand(Stdio{Out: io.Discard, Err: io.Discard}).Flags()
-	if err := fl.Parse(args); err != nil {
+	cmd := upCommand(Stdio{Out: io.Discard, Err: io.Discard})
+	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	return fl, path, readConfig(fl, path)
+	return cmd.Flags(), path, readConfig(cmd, path)
 }
 
 func TestReadConfig(t *testing.T) {
@@ -92,6 +92,49 @@ func TestReadConfigStrictly(t *testing.T) {
 		if _, _, err := configOf(t, nothing); err != nil {
 			t.Errorf("%q: %v", nothing, err)
 		}
+	}
+}
+
+// TestConfigDirectory: files of FILE.d are read in order of their names, a later value replaces an earlier one, a
+// relative file name is resolved from its file's directory, and other files are left alone.
+func TestConfigDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"c.yaml":                 "port: 1\nverbose: true\ncontrollers: [a, b]\naudit-policy-file: audit.yaml\n",
+		"c.yaml.d/10-a.yaml":     "port: 2\ncontrollers: [c]\nencryption-provider-config: keys.yaml\n",
+		"c.yaml.d/20-b.yaml":     "port: 3\n",
+		"c.yaml.d/30-c.yaml.bak": "nonsense: 3\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := upCommand(Stdio{Out: io.Discard, Err: io.Discard})
+	if err := readConfig(cmd, filepath.Join(dir, "c.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"port":                       "3",
+		"verbose":                    "true",
+		"controllers":                "[c]",
+		"audit-policy-file":          filepath.Join(dir, "audit.yaml"),
+		"encryption-provider-config": filepath.Join(dir, "c.yaml.d", "keys.yaml"),
+	} {
+		if got := cmd.Flags().Lookup(name).Value.String(); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	bad := filepath.Join(dir, "c.yaml.d", "40-d.yaml")
+	if err := os.WriteFile(bad, []byte("\nprot: 4\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := readConfig(upCommand(Stdio{Out: io.Discard, Err: io.Discard}), filepath.Join(dir, "c.yaml"))
+	if err == nil || !strings.Contains(err.Error(), `40-d.yaml:2: there is no flag "prot": did you mean port?`) {
+		t.Errorf("a wrong key in the directory: %v", err)
 	}
 }
 

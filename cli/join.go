@@ -3,7 +3,9 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"keelson/cluster/fakenode"
 	"keelson/cluster/flags"
 	"keelson/cluster/membership"
+	"keelson/lib/systemd"
 )
 
 // access holds the flags by which a command finds a cluster's administrator kubeconfig.
@@ -223,9 +226,15 @@ const exampleHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f
 
 // joinCommand runs the kubelet's role on a machine that does not know the cluster yet.
 func joinCommand(std Stdio) *cobra.Command {
-	var joinRequest membership.JoinRequest
+	cmd, _ := joinCommandAndRequest(std)
+	return cmd
+}
+
+func joinCommandAndRequest(std Stdio) (*cobra.Command, *membership.JoinRequest) {
+	joinRequest := new(membership.JoinRequest)
 	var labels map[string]string
 	var taints []string
+	var config string
 	for _, role := range cluster.Roles() {
 		if role.Name != "kubelet" {
 			continue
@@ -249,6 +258,7 @@ func joinCommand(std Stdio) *cobra.Command {
 		fl.BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
 		flags.Add(fl, role.Rows(&cfg))
 		cfg.API.Flags = flags.Values(fl)
+		configFlagOf(fl, &config)
 		fl.StringVar(&joinRequest.Token, "token", "", "bootstrap `TOKEN`")
 		fl.StringSliceVar(&joinRequest.CAHashes, "ca-hash", nil,
 			"`sha256:HEX` of the public key of the cluster's authority")
@@ -258,6 +268,11 @@ func joinCommand(std Stdio) *cobra.Command {
 			_ = fl.MarkHidden(hidden) // the flag exists
 		}
 		cmd.RunE = func(command *cobra.Command, args []string) error {
+			if config != "" {
+				if err := readConfig(command, config); err != nil {
+					return err
+				}
+			}
 			joinRequest.Server = strings.TrimSuffix(args[0], "/")
 			cfg.Node.Labels = labels
 			cfg.Node.Taints = taints
@@ -266,13 +281,21 @@ func joinCommand(std Stdio) *cobra.Command {
 			cfg.Ready = func() {
 				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n",
 					time.Since(begin).Milliseconds())
+				notifyReady(command.Context(), std)
 			}
-			if err := cluster.Join(command.Context(), joinRequest, &cfg); err != nil {
+			if err := cluster.Join(command.Context(), *joinRequest, &cfg); err != nil {
 				return err
 			}
 			return role.Run(command.Context(), cfg)
 		}
-		return cmd
+		return cmd, joinRequest
 	}
 	panic("there is no kubelet in the table of roles")
+}
+
+// notifyReady notifies the service manager that the command's role is ready.
+func notifyReady(ctx context.Context, std Stdio) {
+	if err := systemd.Notify(ctx, os.Getenv, systemd.Ready); err != nil {
+		_, _ = fmt.Fprintf(std.Err, "keelson: %v\n", err)
+	}
 }

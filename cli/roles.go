@@ -48,7 +48,10 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 		}
 		cfg.LogOutput = std.Err
 		cfg.ImageHelper = imageHelper
-		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name) }
+		cfg.Ready = func() {
+			_, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name)
+			notifyReady(command.Context(), std)
+		}
 		return role.Run(command.Context(), cfg)
 	}
 	return cmd

@@ -19,6 +19,7 @@ import (
 	"keelson/cluster/fakenode"
 	"keelson/cluster/flags"
 	"keelson/cluster/storage"
+	"keelson/lib/systemd"
 	"keelson/pki"
 )
 
@@ -39,7 +40,12 @@ type upFlags struct {
 }
 
 func upCommand(std Stdio) *cobra.Command {
-	var f upFlags
+	cmd, _ := upCommandAndFlags(std)
+	return cmd
+}
+
+func upCommandAndFlags(std Stdio) (*cobra.Command, *upFlags) {
+	f := new(upFlags)
 	var config string
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -57,7 +63,7 @@ func upCommand(std Stdio) *cobra.Command {
 			"  keelson up --config cluster.yaml                  # flags from a file: docs/config.md",
 		RunE: func(command *cobra.Command, _ []string) error {
 			if config != "" {
-				if err := readConfig(command.Flags(), config); err != nil {
+				if err := readConfig(command, config); err != nil {
 					return err
 				}
 			}
@@ -66,15 +72,14 @@ func upCommand(std Stdio) *cobra.Command {
 			}
 			f.roleArgs = roleArgs(command.Flags())
 			if f.detach {
-				return upDetached(command.Context(), f, std)
+				return upDetached(command.Context(), *f, std)
 			}
-			return up(command.Context(), f, std)
+			return up(command.Context(), *f, std)
 		},
 	}
 	fl := cmd.Flags()
 	dataDirVar(fl, &f.dataDir)
-	fl.StringVar(&config, configFlag, "",
-		"read flags from the YAML `FILE`: their names as keys; what is given here goes before")
+	configFlagOf(fl, &config)
 	fl.IntVar(&f.port, "port", 6443, "port of the API; 0 picks a free one")
 	fl.BoolVar(&f.detach, "detach", false, "return when the node is Ready and leave the cluster running")
 	fl.StringVar(&f.fakeNodes, "fake-nodes", "0", "add `N` nodes whose pods become Running by themselves, or nodes "+
@@ -98,7 +103,7 @@ func upCommand(std Stdio) *cobra.Command {
 	_ = fl.MarkHidden("certificate-life") // for tests of the renewal
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // used between `up --detach` and its child
-	return cmd
+	return cmd, f
 }
 
 // config converts the flags to a cluster.Config.
@@ -189,6 +194,9 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 			}
 		}
 		out.ready(c, time.Since(begin), f)
+		if err := systemd.Notify(ctx, os.Getenv, systemd.Ready); err != nil {
+			out.line("warning: " + err.Error())
+		}
 	})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err

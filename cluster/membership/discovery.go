@@ -44,6 +44,12 @@ type JoinRequest struct {
 	CAHashes []string
 }
 
+// Check returns an error if the request cannot be one of `keelson token create --print-join-command`.
+func (q JoinRequest) Check() error {
+	_, _, err := q.validate()
+	return err
+}
+
 func (q JoinRequest) validate() (id, secret string, err error) {
 	m := tokenForm.FindStringSubmatch(q.Token)
 	if m == nil {
