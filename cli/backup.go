@@ -10,6 +10,7 @@ import (
 
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
+	"keelson/lib/words"
 )
 
 func backupCommand(std Stdio) *cobra.Command {
@@ -31,8 +32,8 @@ func backupCommand(std Stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.screen(), "%s holds %d objects as of resource version %d\n", args[0], sum.Keys,
-				sum.Revision)
+			_, err = fmt.Fprintf(std.screen(), "%s holds %s as of resource version %d\n", args[0],
+				words.Count(sum.Keys, "object"), sum.Revision)
 			return err
 		},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/lib/words"
 )
 
 func downCommand(std Stdio) *cobra.Command {
@@ -63,7 +64,7 @@ func agreePurge(dir datadir.Dir, std Stdio, terminal bool) error {
 	}
 	_, _ = fmt.Fprintf(std.Out, "%s data, and a purge deletes it:\n", what)
 	for _, v := range volumes[:min(len(volumes), maxVolumesShown)] {
-		_, _ = fmt.Fprintf(std.Out, "  %s   %d kB\n", v.Path, (v.Bytes+1023)/1024)
+		_, _ = fmt.Fprintf(std.Out, "  %s   %s\n", v.Path, words.Bytes(v.Bytes))
 	}
 	if more := len(volumes) - maxVolumesShown; more > 0 {
 		_, _ = fmt.Fprintf(std.Out, "  and %d more\n", more)

@@ -40,7 +40,7 @@ func TestPurgeAsks(t *testing.T) {
 	}
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "n\n": false, "\n": false, "": false} {
 		out, err := ask(true, answer)
-		if (err == nil) != want || !strings.Contains(out, volume+"   3 kB") || !strings.Contains(out, "[y/N]") {
+		if (err == nil) != want || !strings.Contains(out, volume+"   3 KiB") || !strings.Contains(out, "[y/N]") {
 			t.Errorf("answer %q: %q, %v", answer, out, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"keelson/cluster/maintenance"
 	"keelson/cluster/storage"
 	"keelson/lib/option"
+	"keelson/lib/words"
 )
 
 // acceptDataLossFlag adds the flag of commands that open the embedded store.
@@ -92,7 +93,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(std.screen(), "%d objects copied; %s\n", n, next)
+		_, err = fmt.Fprintf(std.screen(), "%s copied; %s\n", words.Count(n, "object"), next)
 		return err
 	}
 	return cmd

@@ -9,6 +9,7 @@ import (
 
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
+	"keelson/lib/words"
 )
 
 func restoreCommand(std Stdio) *cobra.Command {
@@ -31,8 +32,8 @@ func restoreCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(std.screen(), "%s holds %d objects; start them with `keelson up --data-dir %s`\n", *dir,
-			sum.Keys, *dir)
+		_, err = fmt.Fprintf(std.screen(), "%s holds %s; start them with `keelson up --data-dir %s`\n", *dir,
+			words.Count(sum.Keys, "object"), *dir)
 		return err
 	}
 	return cmd

@@ -11,6 +11,7 @@ import (
 
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
+	"keelson/lib/words"
 )
 
 func statusCommand(std Stdio) *cobra.Command {
@@ -61,7 +62,8 @@ func printStatus(out io.Writer, status *maintenance.Status, dir string) error {
 	} else {
 		add("nodes", fmt.Sprintf("%d of %d Ready", status.NodesReady, status.Nodes))
 		add("pods", fmt.Sprintf("%d of %d Running", status.PodsRunning, status.Pods))
-		add("memory", fmt.Sprintf("%d MB, %d MB at most since the start", status.MemoryMB, status.PeakMB))
+		add("memory", fmt.Sprintf("%s, %s at most since the start", words.Bytes(status.Memory),
+			words.Bytes(status.Peak)))
 		add("unhealthy", status.Components...)
 		lines = append(lines, status.Rejected...)
 	}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"keelson/api/decisions"
 	"keelson/cluster/scheduling"
 	"keelson/cluster/simulation"
+	"keelson/lib/words"
 )
 
 func whatIfCommand(std Stdio) *cobra.Command {
@@ -102,9 +104,14 @@ func reasonOf(o *simulation.Outcome) string {
 	case o.Node == "":
 		notes = d.Fixes
 	default:
-		notes = []string{fmt.Sprintf("%d of %d nodes fit", d.Feasible, d.Nodes)}
+		notes = []string{fitting(d)}
 	}
 	return strings.TrimPrefix(strings.Join(append([]string{reason}, notes...), "; "), "; ")
+}
+
+// fitting says how many nodes fit.
+func fitting(d *decisions.Attempt) string {
+	return fmt.Sprintf("%d of %s %s", d.Feasible, words.Count(d.Nodes, "node"), words.Verb(d.Feasible, "fits", "fit"))
 }
 
 // printWhatIf prints where pods would go.
@@ -156,7 +163,7 @@ func printWhatIf(out *screen, answer *simulation.Answer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d lost; %d nodes\n", placed,
-		len(answer.Outcomes)-placed, victims, len(answer.Lost), answer.Nodes)
+	_, err := fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d lost; %s\n", placed,
+		len(answer.Outcomes)-placed, victims, len(answer.Lost), words.Count(answer.Nodes, "node"))
 	return err
 }

@@ -16,7 +16,7 @@ type Audit struct {
 	// PolicyFile is an audit Policy; events are written to LogPath and sent to the service in the kubeconfig
 	// WebhookConfigFile.
 	PolicyFile, LogPath, WebhookConfigFile string
-	// LogMaxSize (MB) is the size at which the log is rotated; LogMaxAge (days) and LogMaxBackups limit old files; 0:
+	// LogMaxSize (MiB) is the size at which the log is rotated; LogMaxAge (days) and LogMaxBackups limit old files; 0:
 	// no limit. The defaults are those of Kubernetes since v1.36: a log that is left alone does not fill the disk.
 	LogMaxSize, LogMaxAge, LogMaxBackups int
 }
@@ -27,7 +27,7 @@ func (o *Audit) rows() []option.Row {
 			"audit policy: record requests as the Policy in `FILE` says"),
 		option.New(&o.LogPath, "audit-log-path", "",
 			"write audit events to `FILE`, one JSON document a line; - is standard output"),
-		option.New(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never"),
+		option.New(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MiB`; 0: never"),
 		option.New(&o.LogMaxAge, "audit-log-maxage", 366, "delete rotated audit logs after `DAYS`; 0: never"),
 		option.New(&o.LogMaxBackups, "audit-log-maxbackup", 100, "keep at most `N` rotated audit logs; 0: all"),
 		option.New(&o.WebhookConfigFile, "audit-webhook-config-file", "",

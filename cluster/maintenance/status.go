@@ -26,6 +26,7 @@ import (
 	"keelson/cluster/nodehost"
 	"keelson/cluster/version"
 	"keelson/lib/linux"
+	"keelson/lib/words"
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/pki"
@@ -39,8 +40,8 @@ type Status struct {
 	Problem           string
 	Nodes, NodesReady int
 	Pods, PodsRunning int
-	// MemoryMB is the resident memory, PeakMB its maximum, which is usually reached during the start.
-	MemoryMB, PeakMB int
+	// Memory is the resident memory in bytes, Peak its maximum, which is usually reached during the start.
+	Memory, Peak int64
 	// Firewalls has a line for each foreign nftables chain with policy drop in the path of pod traffic, and whether it
 	// lets the pods' packets pass. Only root sees it.
 	Firewalls []string
@@ -66,7 +67,7 @@ func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 		return Status{}, err
 	}
 	status := Status{Pid: pid}
-	status.MemoryMB, status.PeakMB = residentMB(pid)
+	status.Memory, status.Peak = resident(pid)
 	if os.Getuid() == 0 {
 		_ = inNetworkOf(pid, func() { status.readNetwork(dir) }) // it has just ended
 	}
@@ -195,34 +196,34 @@ func wireGuardText(nodes []corev1.Node) string {
 	case keyed == 0:
 		return ""
 	case len(without) == 0:
-		return fmt.Sprintf("WireGuard, %d of %d nodes", keyed, keyed)
+		return fmt.Sprintf("WireGuard, %d of %s", keyed, words.Count(keyed, "node"))
 	}
 	const shown = 10
 	names := strings.Join(without[:min(shown, len(without))], ", ")
 	if more := len(without) - shown; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("WireGuard, %d of %d nodes; without a key, and not reached by those: %s", keyed,
-		keyed+len(without), names)
+	return fmt.Sprintf("WireGuard, %d of %s; without a key, and not reached by those: %s", keyed,
+		words.Count(keyed+len(without), "node"), names)
 }
 
-// residentMB is the resident memory of a process and its maximum; 0: unknown.
-func residentMB(pid int) (now, peak int) {
+// resident is the resident memory of a process and its maximum; 0: unknown.
+func resident(pid int) (now, peak int64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return 0, 0
 	}
-	of := func(field string) int {
+	of := func(field string) int64 {
 		_, rest, _ := strings.Cut(string(b), "\n"+field+":")
 		f := strings.Fields(rest)
 		if len(f) == 0 {
 			return 0
 		}
-		kb, err := strconv.Atoi(f[0])
+		kib, err := strconv.ParseInt(f[0], 10, 64) // the kernel writes kB, and means units of 1,024
 		if err != nil {
 			return 0
 		}
-		return kb / 1024
+		return kib << 10
 	}
 	return of("VmRSS"), of("VmHWM")
 }

@@ -109,8 +109,8 @@ func TestStatusOfWireGuard(t *testing.T) {
 		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}},
 	}
 	for want, nodes := range map[string][]corev1.Node{
-		"":                        {plain},
-		"WireGuard, 1 of 1 nodes": {keyed},
+		"":                       {plain},
+		"WireGuard, 1 of 1 node": {keyed},
 		"WireGuard, 1 of 2 nodes; without a key, and not reached by those: b": {plain, keyed},
 	} {
 		if got := wireGuardText(nodes); got != want {

@@ -135,7 +135,7 @@ func readBody(file string, stdin io.Reader) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxBody+1))
 	if err == nil && len(b) > maxBody {
-		err = fmt.Errorf("%s is larger than %d MB", file, maxBody>>20)
+		err = fmt.Errorf("%s is larger than %d MiB", file, maxBody>>20)
 	}
 	return b, err
 }

@@ -53,7 +53,7 @@ func sortLines(args []string, std stdio) int {
 	code := each("sort", files, std, func(r io.Reader) error {
 		_, err := io.Copy(&text, io.LimitReader(r, int64(maxSorted+1-text.Len())))
 		if text.Len() > maxSorted {
-			return fmt.Errorf("more than %d MB", maxSorted>>20)
+			return fmt.Errorf("more than %d MiB", maxSorted>>20)
 		}
 		if n := text.Len(); err == nil && n > 0 && text.Bytes()[n-1] != '\n' {
 			text.WriteByte('\n')

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"keelson/lib/words"
 )
 
 // holdLocked says why r must wait; nil: it may start, and a suspect has the turn then. wakeOther is of the suspect that
@@ -17,8 +19,9 @@ func (k *Keeper) holdLocked(r *record, wake func()) (hold *Hold, wakeOther func(
 		return nil, nil
 	case r.isImage():
 		if until := r.Last.Add(pause(r.Deaths - 1)); now.Before(until) {
-			const text = "Keelson ended %d times while it pulled image %q. It tries again at %s."
-			return &Hold{Until: until, Message: fmt.Sprintf(text, r.Deaths, r.Name, clock(until))}, nil
+			const text = "Keelson ended %s while it pulled image %q. It tries again at %s."
+			message := fmt.Sprintf(text, words.Count(r.Deaths, "time"), r.Name, clock(until))
+			return &Hold{Until: until, Message: message}, nil
 		}
 		return nil, nil
 	}

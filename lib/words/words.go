@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package words finds the known word that is most similar to a mistyped one, for
-// suggestions in error messages of flags and commands.
+// Package words has what texts for people share: the known word that is most similar to a mistyped one, for
+// suggestions in error messages of flags and commands, and numbers with their nouns and units.
 package words
 
 import (

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/lib/words"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/state"
@@ -305,7 +306,8 @@ func (g *Group) ReasonFor(m *Member) string {
 // Summary describes the group at the end of the attempt, and the consequence for one of its pods.
 func (g *Group) Summary(m *Member) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %d of %d pods fit, %d must", g.Key.Name, g.scheduled, g.State.Pods, g.State.MinCount())
+	fmt.Fprintf(&out, "%s: %d of %s fit, %d must", g.Key.Name, g.scheduled, words.Count(g.State.Pods, "pod"),
+		g.State.MinCount())
 	if g.Err != nil {
 		return out.String() + "; " + g.Err.Error()
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"keelson/lib/words"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -61,8 +62,8 @@ const missingKeyDistance = 2
 func (d *domain) describe(id int32) string {
 	least := fmt.Sprintf("the least is %d", d.minMatch)
 	if int64(d.values) < d.minDomains {
-		least = fmt.Sprintf("the least counts as 0 because there are %d domains of minDomains %d", d.values,
-			d.minDomains)
+		least = fmt.Sprintf("the least counts as 0 because of %s where minDomains is %d",
+			words.Count(d.values, "domain"), d.minDomains)
 	}
 	return fmt.Sprintf("%s=%s has %d of them, %s, maxSkew %d", d.key, d.Values[id], d.count(id), least, d.maxSkew)
 }

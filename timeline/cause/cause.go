@@ -143,9 +143,3 @@ func said(reason, message string) string {
 }
 
 // plural formats a number of things.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

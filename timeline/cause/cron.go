@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/lib/cron"
+	"keelson/lib/words"
 )
 
 const (
@@ -34,7 +35,7 @@ type Cron struct {
 func (c *Cron) Explain(now time.Time) *Answer {
 	cj := c.CronJob
 	answer := of("cronjob", cj)
-	answer.State = plural(len(cj.Status.Active), "active job")
+	answer.State = words.Count(len(cj.Status.Active), "active job")
 	c.past(answer, now)
 	switch schedule := c.schedule(answer); {
 	case cj.DeletionTimestamp != nil:
@@ -66,7 +67,7 @@ func (c *Cron) past(answer *Answer, now time.Time) {
 	}
 	for i, r := range st.Active {
 		if i == mostNamed {
-			answer.because("and %s", plural(len(st.Active)-mostNamed, "more job"))
+			answer.because("and %s", words.Count(len(st.Active)-mostNamed, "more job"))
 			break
 		}
 		answer.because("job %s runs%s", r.Name, c.startedAt(r.Name))

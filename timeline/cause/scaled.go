@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	podapi "keelson/api/core/pod"
+	"keelson/lib/words"
 )
 
 // Autoscaler explains why a HorizontalPodAutoscaler does not scale, or is at a limit.
 func Autoscaler(hpa *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 	answer := of("horizontalpodautoscaler", hpa)
-	answer.State = plural(int(hpa.Status.CurrentReplicas), "replica")
+	answer.State = words.Count(hpa.Status.CurrentReplicas, "replica")
 	if hpa.Status.DesiredReplicas > 0 {
 		answer.State += fmt.Sprintf(", wants %d", hpa.Status.DesiredReplicas)
 	}
@@ -75,7 +76,7 @@ func healthy(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
 func Budget(budget *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 	answer := of("poddisruptionbudget", budget)
 	status := &budget.Status
-	answer.State = fmt.Sprintf("%s allowed now", plural(int(max(0, status.DisruptionsAllowed)), "eviction"))
+	answer.State = fmt.Sprintf("%s allowed now", words.Count(max(0, status.DisruptionsAllowed), "eviction"))
 	if c := condition(status.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
 		c.Reason == policyv1.SyncFailedReason {
 		answer.because("its controller cannot count: %s", c.Message)
@@ -107,8 +108,8 @@ func Budget(budget *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 			metav1.FormatLabelSelector(budget.Spec.Selector))
 		return answer
 	}
-	answer.because("%d of %d pods are healthy, and %d have to be", status.CurrentHealthy, status.ExpectedPods,
-		status.DesiredHealthy)
+	answer.because("%d of %s healthy, and needed: %d", status.CurrentHealthy,
+		words.Count(status.ExpectedPods, "pod"), status.DesiredHealthy)
 	if status.DisruptionsAllowed > 0 {
 		return answer
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"keelson/api/networking/reach"
+	"keelson/lib/words"
 )
 
 // conclude compares the expectation with the result of the probe.
@@ -133,7 +134,7 @@ func RenderTrace(out io.Writer, trace *Trace) {
 	}
 	for i, h := range trace.Hops {
 		if i == shownHops {
-			fmt.Fprintf(&b, "   and %s more\n", count(len(trace.Hops)-i, "endpoint"))
+			fmt.Fprintf(&b, "   and %s more\n", words.Count(len(trace.Hops)-i, "endpoint"))
 			break
 		}
 		renderHop(&b, &h)

@@ -5,10 +5,12 @@ package packet
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	podapi "keelson/api/core/pod"
+	"keelson/lib/words"
 )
 
 // nearest finds the labels that are most similar to a selector that matches nothing.
@@ -33,7 +35,7 @@ func nearest(objects *Objects) string {
 				continue
 			}
 			has[k] = v
-			far += distance(v, want)
+			far += words.Distance(cut(v), cut(want))
 		}
 		text := has.String()
 		if len(has) == 0 {
@@ -55,46 +57,17 @@ func nearest(objects *Objects) string {
 		if a.far != b.far {
 			return a.far - b.far
 		}
-		return compare(a.text, b.text)
+		return strings.Compare(a.text, b.text)
 	})
 	if best.text == "" {
-		return fmt.Sprintf("%s of namespace %s have no labels", count(best.count, "pod"), objects.Service.Namespace)
+		return fmt.Sprintf("%s of namespace %s %s no labels", words.Count(best.count, "pod"), objects.Service.Namespace,
+			words.Verb(best.count, "has", "have"))
 	}
-	return fmt.Sprintf("nearest: %s on %s", best.text, count(best.count, "pod"))
+	return fmt.Sprintf("nearest: %s on %s", best.text, words.Count(best.count, "pod"))
 }
 
-func compare(a, b string) int {
-	if a < b {
-		return -1
-	}
-	return 1
-}
-
-// distance is the edit distance: insertions, deletions, changes and swaps of neighbours. Long texts are cut: labels
-// have at most 63 characters.
-func distance(a, b string) int {
+// cut shortens a label's value: those that are read have at most 63 characters.
+func cut(value string) string {
 	const most = 63
-	a = a[:min(len(a), most)]
-	b = b[:min(len(b), most)]
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
-	}
-	for j := range b {
-		d[0][j+1] = j + 1
-	}
-	for i := range a {
-		for j := range b {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			d[i+1][j+1] = min(d[i][j+1]+1, d[i+1][j]+1, d[i][j]+cost)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				d[i+1][j+1] = min(d[i+1][j+1], d[i-1][j-1]+1)
-			}
-		}
-	}
-	return d[len(a)][len(b)]
+	return value[:min(len(value), most)]
 }

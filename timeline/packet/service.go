@@ -22,6 +22,7 @@ import (
 
 	podapi "keelson/api/core/pod"
 	"keelson/api/networking/verdict"
+	"keelson/lib/words"
 )
 
 // Objects is the input of an explanation: a Service and the objects of its namespace.
@@ -271,7 +272,7 @@ func wrong(objects *Objects, service *Service) string {
 	}
 	ready := slices.DeleteFunc(slices.Clone(service.Pods), func(p Pod) bool { return !p.Ready })
 	if len(ready) == 0 && !svc.Spec.PublishNotReadyAddresses {
-		return fmt.Sprintf("%s, none ready: %s: %s", count(len(service.Pods), "pod"), service.Pods[0].Name,
+		return fmt.Sprintf("%s, none ready: %s: %s", words.Count(len(service.Pods), "pod"), service.Pods[0].Name,
 			service.Pods[0].Why)
 	}
 	for _, p := range ready {
@@ -325,13 +326,6 @@ func portNames(o *Objects, s *Service) string {
 	return "are " + strings.Join(slices.Sorted(maps.Keys(found)), ", ")
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // Render prints the explanation.
 func Render(out io.Writer, service *Service) {
 	var b strings.Builder
@@ -344,7 +338,7 @@ func Render(out io.Writer, service *Service) {
 		fmt.Fprintf(&b, "   port   %s\n", p)
 	}
 	if service.Selector != "" {
-		fmt.Fprintf(&b, "   selector %s: %s\n", service.Selector, count(len(service.Pods), "pod"))
+		fmt.Fprintf(&b, "   selector %s: %s\n", service.Selector, words.Count(len(service.Pods), "pod"))
 	}
 	for _, pod := range service.Pods {
 		state := "ready"

@@ -16,6 +16,7 @@ import (
 	"keelson/api/networking/reach"
 	"keelson/api/networking/verdict"
 	"keelson/api/networking/wireguard"
+	"keelson/lib/words"
 	"keelson/proxy/services"
 )
 
@@ -205,7 +206,7 @@ func (t *Trace) rules(traceInput *TraceInput) {
 			"internalTrafficPolicy is Local"
 	default:
 		t.Rules = fmt.Sprintf("port %s leads to %s", portWords(way.Port, traceInput.Port),
-			count(len(way.Endpoints), "endpoint"))
+			words.Count(len(way.Endpoints), "endpoint"))
 		if way.Sticky > 0 {
 			t.Rules += fmt.Sprintf("; a client keeps its endpoint for %s", short(way.Sticky))
 		}
@@ -231,7 +232,7 @@ func (t *Trace) elsewhere(traceInput *TraceInput) {
 		t.Hops[i].Probability = 1 / float64(len(t.Hops))
 	}
 	if t.Rules += fmt.Sprintf("; externalTrafficPolicy is Local, and %s of them there",
-		count(len(t.Hops), "endpoint")); len(t.Hops) == 0 {
+		words.Count(len(t.Hops), "endpoint")); len(t.Hops) == 0 {
 		t.Expected = Drops
 		t.Rules = "dropped: node " + traceInput.ToNode + " has no endpoint, and externalTrafficPolicy is Local"
 	}
@@ -390,7 +391,7 @@ func (t *Trace) expect() {
 		t.Why = "nothing stops it"
 	case allowed > 0:
 		t.Expected = Sometimes
-		t.Why = fmt.Sprintf("%d of %s can be reached", allowed, count(len(t.Hops), "endpoint"))
+		t.Why = fmt.Sprintf("%d of %s can be reached", allowed, words.Count(len(t.Hops), "endpoint"))
 	default:
 		t.Expected, t.Why = Drops, t.stopper()
 	}

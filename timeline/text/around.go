@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	podapi "keelson/api/core/pod"
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -107,7 +108,7 @@ func (g *Group) waits() string {
 	case g.Missing:
 		return fmt.Sprintf("it waits for its pod group %s, which does not exist", g.Name)
 	case g.Pods < g.MinCount:
-		return fmt.Sprintf("waits for %s of group %s (%d of %d)", plural(g.MinCount-g.Pods, "more pod"),
+		return fmt.Sprintf("waits for %s of group %s (%d of %d)", words.Count(g.MinCount-g.Pods, "more pod"),
 			g.Name, g.Pods, g.MinCount)
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 
 	"keelson/api/decisions"
 	"keelson/event"
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -64,7 +65,7 @@ func outcome(d *story.Decided) (result, node, reason string) {
 		return decisions.Scheduled, decision.Node, "the highest score"
 	case decision.Preemption != nil:
 		return decisions.Preempting, decision.Preemption.Node,
-			fmt.Sprintf("%s must go", plural(int(decision.Preemption.Count), "pod"))
+			fmt.Sprintf("%s must go", words.Count(decision.Preemption.Count, "pod"))
 	}
 	return decisions.Unschedulable, "", cmp.Or(counted(decision.Reasons), decision.Message)
 }

@@ -92,7 +92,7 @@ func TestPullIsShownOnce(t *testing.T) {
 		}
 		return s.Steps[0].What
 	}
-	if got, want := story(), "event seen; status written; image nginx 1.0 MB of 4.0 MB"; got != want {
+	if got, want := story(), "event seen; status written; image nginx 1.0 MiB of 4.0 MiB"; got != want {
 		t.Errorf("on the way: %q, want %q", got, want)
 	}
 	marks = append(marks, kubelet(event.StepImage, 1000, 5000, &event.Image{
@@ -102,7 +102,7 @@ func TestPullIsShownOnce(t *testing.T) {
 		Total:     4 << 20,
 		Done:      true,
 	}))
-	if got, want := story(), "event seen; image nginx pulled, 4.0 MB in 5.0 ms; status written"; got != want {
+	if got, want := story(), "event seen; image nginx pulled, 4.0 MiB in 5.0 ms; status written"; got != want {
 		t.Errorf("at the end: %q, want %q", got, want)
 	}
 }

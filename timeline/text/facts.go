@@ -13,6 +13,7 @@ import (
 
 	"keelson/api/decisions"
 	"keelson/event"
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -233,7 +234,7 @@ func rule(d *event.Request) string {
 }
 
 func admitted(d *event.Request) string {
-	accepted := plural(d.AdmissionAccepted, "plugin") + ", no change"
+	accepted := words.Count(d.AdmissionAccepted, "plugin") + ", no change"
 	var who []string
 	fields := map[string][]string{}
 	for _, c := range d.AdmissionChanged {
@@ -314,7 +315,7 @@ func volumes(mk *event.Event, d *event.Volumes) string {
 	if d.Count == 0 {
 		return ""
 	}
-	return plural(d.Count, "volume") + " " + Took(mk.Took)
+	return words.Count(d.Count, "volume") + " " + Took(mk.Took)
 }
 
 func network(mk *event.Event, d *event.Network) string {
@@ -353,15 +354,15 @@ func image(m *event.Event, d *event.Image) string {
 	case d.Present:
 		return "image " + d.Image + " present"
 	case d.Done:
-		return fmt.Sprintf("image %s pulled, %s in %s", d.Image, Size(d.Bytes), Took(m.Took))
+		return fmt.Sprintf("image %s pulled, %s in %s", d.Image, words.Bytes(d.Bytes), Took(m.Took))
 	case d.Total > 0:
-		return fmt.Sprintf("image %s %s of %s", d.Image, Size(d.Bytes), Size(d.Total))
+		return fmt.Sprintf("image %s %s of %s", d.Image, words.Bytes(d.Bytes), words.Bytes(d.Total))
 	case d.Bytes == 0 && m.Err == "":
 		return "" // the pull begins: the next mark has the result
 	case d.Bytes == 0:
 		return "image " + d.Image
 	default:
-		return fmt.Sprintf("image %s %s", d.Image, Size(d.Bytes))
+		return fmt.Sprintf("image %s %s", d.Image, words.Bytes(d.Bytes))
 	}
 }
 
@@ -446,7 +447,7 @@ func inQueue(d *decisions.Attempt) string { return "queue " + Took(d.Queued.Dura
 
 func filtered(d *decisions.Attempt) string {
 	var out strings.Builder
-	out.WriteString("filter " + plural(int(d.Nodes), "node"))
+	out.WriteString("filter " + words.Count(d.Nodes, "node"))
 	switch {
 	case d.Feasible == 0:
 		out.WriteString(": none fits")
@@ -465,7 +466,7 @@ func filtered(d *decisions.Attempt) string {
 		out.WriteString(", " + v.Node + lead(v))
 	}
 	if more := int(d.Nodes-d.Feasible) - verdicts; d.Feasible > 0 && more > 0 && len(d.Refusals) > 0 {
-		fmt.Fprintf(&out, ", and %d more do not fit", more)
+		fmt.Fprintf(&out, ", and %d more %s not fit", more, words.Verb(more, "does", "do"))
 	}
 	if d.Feasible == 0 && len(d.Refusals) > verdicts {
 		out.WriteString(", " + counted(d.Reasons))

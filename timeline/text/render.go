@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -135,10 +136,10 @@ func heading(out *strings.Builder, p colors, podStory *story.Story) {
 // footing prints what is missing, which steps only a node reported, and how much of the time is explained.
 func footing(out *strings.Builder, podStory *story.Story) {
 	if podStory.Dropped > 0 {
-		fmt.Fprintf(out, "   %s in the middle are not remembered\n", plural(podStory.Dropped, "step"))
+		fmt.Fprintf(out, "   %s in the middle are not remembered\n", words.Count(podStory.Dropped, "step"))
 	}
 	if podStory.DroppedEvents > 0 {
-		fmt.Fprintf(out, "   %s later are not remembered\n", plural(podStory.DroppedEvents, "watch event"))
+		fmt.Fprintf(out, "   %s later are not remembered\n", words.Count(podStory.DroppedEvents, "watch event"))
 	}
 	var nodes []string
 	for _, st := range podStory.Steps {

@@ -207,7 +207,7 @@ func RenderSteps(out io.Writer, podStory *story.Story, color bool, width int) {
 				"event."
 		}
 		b.WriteString(p.with(bold, right(fmt.Sprint(n), 5)+"  "+h.who) + "\n")
-		for _, line := range words(h.sentence, max(shortLine, width-7)) {
+		for _, line := range wrapWords(h.sentence, max(shortLine, width-7)) {
 			b.WriteString("       " + line + "\n")
 		}
 		linesBelow(&b, p, all[n], wide, width)
@@ -226,7 +226,7 @@ func noLines(b *strings.Builder, p colors, n, to int, why string, width int) {
 	if to > n {
 		number += "-" + fmt.Sprint(to)
 	}
-	for i, line := range words(why, max(shortLine, width-7)) {
+	for i, line := range wrapWords(why, max(shortLine, width-7)) {
 		if i > 0 {
 			number = ""
 		}
@@ -263,13 +263,13 @@ func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int
 func broken(text string, limit int) []string {
 	var out []string
 	for _, line := range wrap(text, limit) {
-		out = append(out, words(line, limit)...)
+		out = append(out, wrapWords(line, limit)...)
 	}
 	return out
 }
 
-// words wraps a text between words. A word that is wider than a line is broken.
-func words(text string, limit int) []string {
+// wrapWords wraps a text between words. A word that is wider than a line is broken.
+func wrapWords(text string, limit int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {

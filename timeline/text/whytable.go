@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"keelson/api/decisions"
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -62,9 +63,9 @@ func (t table) fate(w *story.Why) string {
 	if w.Gone {
 		was = "it is gone; it was "
 	}
-	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s",
-		was, t.p.with(green, w.Node), Took(w.For), plural(int(decision.Nodes), "node"), decision.Feasible,
-		Took(decision.Filtering()), Took(decision.Scoring()))
+	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which %s; filter %s, score %s",
+		was, t.p.with(green, w.Node), Took(w.For), words.Count(decision.Nodes, "node"), decision.Feasible,
+		words.Verb(decision.Feasible, "fits", "fit"), Took(decision.Filtering()), Took(decision.Scoring()))
 }
 
 // eviction prints when the pod must leave its node.
@@ -177,7 +178,7 @@ func (t table) scores(decision *decisions.Attempt) {
 		t.text("", "then ", strings.Join(rest, ", "))
 	}
 	if more := int(decision.Feasible) - len(decision.Scores); more > 0 {
-		t.text("", "", "and "+plural(more, "node")+" with no higher scores")
+		t.text("", "", "and "+words.Count(more, "node")+" with no higher scores")
 	}
 	if decision.Tied > 1 {
 		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", decision.Tied))
@@ -239,11 +240,12 @@ func imageFacts(score *decisions.PluginScore) []string {
 			parts = append(parts, img.Image+" is not there")
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %s on %d of %d nodes", img.Image, Size(img.Bytes), img.Nodes, img.Of))
+		parts = append(parts, fmt.Sprintf("%s %s on %d of %s", img.Image, words.Bytes(img.Bytes), img.Nodes,
+			words.Count(img.Of, "node")))
 	}
 	line := fmt.Sprintf("%s: %d", strings.Join(parts, ", "), score.Raw)
 	if score.Raw == 0 {
-		line += ", because less than " + Size(score.Facts.MinImageBytes) + " in all does not count"
+		line += ", because less than " + words.Bytes(score.Facts.MinImageBytes) + " in all does not count"
 	}
 	return []string{line}
 }
@@ -325,7 +327,7 @@ func (t table) refusals(decision *decisions.Attempt) {
 			if int(g.Nodes) > len(g.Names) && len(g.Names) > 0 {
 				what += "..."
 			}
-			rows = append(rows, []string{plural(int(g.Nodes), "node"), g.Plugin, what})
+			rows = append(rows, []string{words.Count(g.Nodes, "node"), g.Plugin, what})
 		}
 	}
 	for _, v := range decision.Refusals {
@@ -379,14 +381,14 @@ func (t table) preemption(m *decisions.Preemption) {
 	t.text("", "makes room on "+m.Node+": ", strings.Join(victims(m), ", ")+" must go")
 	var notes []string
 	if m.Reprieved > 0 {
-		notes = append(notes, plural(int(m.Reprieved), "less important pod")+" may stay")
+		notes = append(notes, words.Count(m.Reprieved, "less important pod")+" may stay")
 	}
 	if m.PDBViolations > 0 {
-		notes = append(notes, plural(int(m.PDBViolations), "victim")+" against a disruption budget")
+		notes = append(notes, words.Count(m.PDBViolations, "victim")+" against a disruption budget")
 	}
 	why := m.Why
 	if m.RunnerUp != "" {
-		why = fmt.Sprintf("of %s, %s and not %s: %s", plural(int(m.Candidates), "node"), m.Node, m.RunnerUp, m.Why)
+		why = fmt.Sprintf("of %s, %s and not %s: %s", words.Count(m.Candidates, "node"), m.Node, m.RunnerUp, m.Why)
 	}
 	t.text("", "", strings.Join(append(notes, why), "; "))
 }

@@ -28,13 +28,6 @@ func counted(by map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
 // Took formats a duration as the timeline does, with microseconds for small values.
 func Took(wait time.Duration) string {
 	switch {
@@ -48,20 +41,6 @@ func Took(wait time.Duration) string {
 		return fmt.Sprintf("%.2f s", wait.Seconds())
 	default:
 		return wait.Round(time.Second).String()
-	}
-}
-
-// Size formats a number of bytes.
-func Size(n int64) string {
-	switch {
-	case n < 1<<10:
-		return fmt.Sprintf("%d B", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.0f KB", float64(n)/(1<<10))
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
-	default:
-		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
 	}
 }
 
