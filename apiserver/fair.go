@@ -50,7 +50,7 @@ func fairnessHandlers(controller *fairness.Controller, status *flowSchemaStatus)
 // seatCost is the cost of requests in seats.
 type seatCost struct {
 	served *resources.Served
-	heavy  []string // paths that cost as much as the largest list
+	heavy  []string // paths of heavy routes
 }
 
 // of estimates the seats of a request: more for lists of many or large objects and for large writes.

@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"path"
@@ -23,19 +24,54 @@ type paths struct {
 	registry prometheus.Gatherer // /metrics
 	version  apiversion.Info
 	flags    func() map[string]string // /flagz; nil: not served
-	extra    map[string]http.Handler
+	routes   []Route
+}
+
+// Route is a path of the server in addition to those of Kubernetes. No two routes have the same path.
+type Route struct {
+	// Path matches all paths below it if it ends in "/".
+	Path    string
+	Handler http.Handler
+	// Heavy requests take as many seats as the largest list.
+	Heavy bool
+}
+
+// heavy returns the paths of the heavy routes.
+func heavy(routes []Route) []string {
+	var out []string
+	for _, route := range routes {
+		if route.Heavy {
+			out = append(out, route.Path)
+		}
+	}
+	return out
+}
+
+// checkRoutes returns an error for a path that two routes have: the mux would panic.
+func checkRoutes(routes []Route) error {
+	seen := map[string]bool{}
+	for _, route := range routes {
+		if seen[route.Path] {
+			return fmt.Errorf("path %s of the API server is given twice", route.Path)
+		}
+		seen[route.Path] = true
+	}
+	return nil
 }
 
 // handler serves them.
 func (p *paths) handler() (http.Handler, error) {
+	if err := checkRoutes(p.routes); err != nil {
+		return nil, err
+	}
 	serveMux := http.NewServeMux()
 	fixed := []string{
 		"/apis/", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
 		"/openapi/v3/", "/version",
 	}
 	var index []string // the fixed paths; more are added below
-	for extra := range p.extra {
-		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
+	for _, route := range p.routes {
+		fixed = append(fixed, strings.TrimSuffix(route.Path, "/"))
 	}
 	serveMux.Handle("/",
 		discovery.Index(func() []string { return append(discovery.Paths(p.catalog.groupVersions()), index...) },
@@ -63,8 +99,8 @@ func (p *paths) handler() (http.Handler, error) {
 	serveMux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	serveMux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	serveMux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	for extra, h := range p.extra {
-		serveMux.Handle(extra, h)
+	for _, route := range p.routes {
+		serveMux.Handle(route.Path, route.Handler)
 	}
 	return uncached(withoutPathCleaning(serveMux)), nil
 }

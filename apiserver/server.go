@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -71,10 +70,8 @@ type Config struct {
 	Bootstrap []runtime.Object
 	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
 	RemovedBindings []*rbacv1.ClusterRoleBinding
-	// Extra are further paths, below /keelson/ or elsewhere; a path that ends in "/" matches all paths below it.
-	Extra map[string]http.Handler
-	// Heavy are paths of Extra whose requests take as many seats as the largest list.
-	Heavy []string
+	// Routes are further paths, below /keelson/ or elsewhere.
+	Routes []Route
 	// Address has the addresses by which others reach the server.
 	Address addresses.Own
 	// NodePorts is the node port range; zero: servicealloc.DefaultPorts.
@@ -120,8 +117,8 @@ type Parts struct {
 	Rules handlers.Rules
 	// EventHandlers is like Config.EventHandlers, for the parts themselves.
 	EventHandlers []access.EventHandler
-	// Extra are further paths, like Config.Extra.
-	Extra map[string]http.Handler
+	// Routes is like Config.Routes, for the parts themselves.
+	Routes []Route
 	// Guards check writes of a resource by their user, in addition to admission (RBAC's privilege escalation).
 	Guards map[schema.GroupResource]writes.Guard
 }
@@ -153,9 +150,7 @@ func New(config Config) (*Server, error) {
 	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
 	config.Grace = cmp.Or(config.Grace, 10*time.Second)
 	data := config.Data
-	extra := map[string]http.Handler{mux.Path: data.tunnels}
-	maps.Copy(extra, config.Extra)
-	maps.Copy(extra, config.Parts.Extra)
+	routes := slices.Concat([]Route{{Path: mux.Path, Handler: data.tunnels}}, config.Routes, config.Parts.Routes)
 	stopping := make(chan struct{})
 	metrics := pipeline.NewMetrics()
 
@@ -198,7 +193,7 @@ func New(config Config) (*Server, error) {
 		registry: metrics.Registry,
 		version:  config.Version,
 		flags:    config.Flags,
-		extra:    extra,
+		routes:   routes,
 	}
 	rest, err := others.handler()
 	if err != nil {
@@ -225,7 +220,7 @@ func New(config Config) (*Server, error) {
 			config.Parts.EventHandlers,
 		),
 		health: health,
-		root:   newPipeline(&config, metrics, fair, services, handler, rest),
+		root:   newPipeline(&config, metrics, fair, heavy(routes), services, handler, rest),
 		upkeep: upkeep.New(upkeep.Config{
 			Served:          data.Served,
 			Reader:          data.Reader,
@@ -269,8 +264,8 @@ func (c *Config) handled(metrics *pipeline.Metrics, stopping <-chan struct{}) ha
 // newPipeline is the path of a request: through the filters, then to an aggregated server, to the resources or to the
 // other paths.
 func newPipeline(
-	config *Config, metrics *pipeline.Metrics, fair *fairness.Controller, services *aggregate.Services,
-	objects, others http.Handler,
+	config *Config, metrics *pipeline.Metrics, fair *fairness.Controller, heavy []string,
+	services *aggregate.Services, objects, others http.Handler,
 ) http.Handler {
 	return pipeline.New(pipeline.Config{
 		Authenticators: config.Parts.Authenticators,
@@ -280,7 +275,7 @@ func newPipeline(
 		Log:            config.Log,
 		MaxStreams:     config.Streams,
 		Fairness:       fair,
-		Cost:           seatCost{config.Data.Served, config.Heavy}.of,
+		Cost:           seatCost{config.Data.Served, heavy}.of,
 		Audit:          config.Audit,
 		Tracing:        config.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -127,16 +126,16 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	metrics := newRoleMetrics()
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates().List}})
-	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":                ask.Handler(kept, marks.Asker),
-		simulation.Path:               simulation.Handler(marks.Asker),
-		"/keelson/v1/marks":           kept.Handler(marks.Sender(data.Reader, stepsOf(table()), accounts)),
-		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
-		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
-		credentials.ListPath:          credentials.ServeList(c.certificates().List),
-		credentials.UsersPath:         credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates),
+	sender := marks.Sender(data.Reader, stepsOf(table()), accounts)
+	config.Routes = []apiserver.Route{
+		{Path: "/keelson/v1/", Handler: ask.Handler(kept, marks.Asker)},
+		{Path: simulation.Path, Handler: simulation.Handler(marks.Asker), Heavy: true},
+		{Path: "/keelson/v1/marks", Handler: kept.Handler(sender)},
+		{Path: maintenance.BackupPath, Handler: maintenance.ServeBackup(st, c.log)},
+		{Path: maintenance.ConfigurationPath, Handler: maintenance.ServeRejected(&c.rejected)},
+		{Path: credentials.ListPath, Handler: credentials.ServeList(c.certificates().List)},
+		{Path: credentials.UsersPath, Handler: credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates)},
 	}
-	config.Heavy = []string{simulation.Path}
 	server, err := apiserver.New(config)
 	if err != nil {
 		return assembled{}, err

@@ -110,7 +110,7 @@ func Parts(
 		guards[gvr.GroupResource()] = policy.Access{Reader: data.Reader, Authorizer: authorizer}.Check
 	}
 	return apiserver.Parts{
-		Extra:          issuerDocuments(tokens),
+		Routes:         issuerDocuments(tokens),
 		Authenticators: authenticators,
 		Authorizer:     authorizer,
 		Tokens:         reviewer(tokens, authenticators),
@@ -155,7 +155,7 @@ func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
 
 // issuerDocuments serves OpenID Connect discovery, so that others can verify service-account tokens. Inside the cluster
 // the issuer's host name resolves to this server.
-func issuerDocuments(tokens *authn.Tokens) map[string]http.Handler {
+func issuerDocuments(tokens *authn.Tokens) []apiserver.Route {
 	serve := func(media string, value func() any) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			b, err := json.Marshal(value())
@@ -168,15 +168,17 @@ func issuerDocuments(tokens *authn.Tokens) map[string]http.Handler {
 			_, _ = w.Write(b) // the client may be gone
 		})
 	}
-	return map[string]http.Handler{
-		"/.well-known/openid-configuration": serve("application/json", func() any {
-			configuration, _ := tokens.Discovery()
-			return configuration
-		}),
-		"/openid/v1/jwks": serve("application/jwk-set+json", func() any {
-			_, keys := tokens.Discovery()
-			return keys
-		}),
+	configuration := serve("application/json", func() any {
+		configuration, _ := tokens.Discovery()
+		return configuration
+	})
+	keys := serve("application/jwk-set+json", func() any {
+		_, keys := tokens.Discovery()
+		return keys
+	})
+	return []apiserver.Route{
+		{Path: "/.well-known/openid-configuration", Handler: configuration},
+		{Path: "/openid/v1/jwks", Handler: keys},
 	}
 }
 
