@@ -169,7 +169,9 @@ func TestTwoStacks(t *testing.T) {
 // TestOwnObjectsStay: the service kubernetes and its range are there again after they were deleted, and the classes
 // that every cluster has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
-	r := servertest.Start(t, func(c *servertest.Setup) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
+	r := servertest.Start(t, func(c *servertest.Setup) {
+		c.Objects.Bootstrap = append(c.Objects.Bootstrap, flowcontrol.Bootstrap()...)
+	})
 	clientset := r.Clients(t)
 	ctx := t.Context()
 	_, err := clientset.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})

@@ -52,7 +52,7 @@ func TestServersShareNodePorts(t *testing.T) {
 	start := func(name string) (kubernetes.Interface, func()) {
 		r, stop := servertest.StartOn(t, st, ca, func(cfg *servertest.Setup) {
 			cfg.Address.Advertise = name
-			cfg.SharedStore = true
+			cfg.Objects.SharedStore = true
 			cfg.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		})
 		return r.Clients(t), stop

@@ -27,11 +27,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	group, gctx := errgroup.WithContext(inner)
-	if s.config.Audit != nil {
-		group.Go(func() error { return s.config.Audit.Run(gctx) })
+	if s.config.Reports.Audit != nil {
+		group.Go(func() error { return s.config.Reports.Audit.Run(gctx) })
 	}
-	if s.config.Tracing != nil {
-		group.Go(func() error { return s.config.Tracing.Run(gctx) })
+	if s.config.Reports.Tracing != nil {
+		group.Go(func() error { return s.config.Reports.Tracing.Run(gctx) })
 	}
 	filled := make(chan struct{})
 	group.Go(func() error { return s.data.cache.Run(gctx, func() { close(filled) }) })
@@ -103,7 +103,7 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 	select {
 	case <-ctx.Done():
 	case err := <-failed:
-		return fmt.Errorf("serve %s: %w", s.config.Listener.Addr(), err)
+		return fmt.Errorf("serve %s: %w", s.config.Serving.Listener.Addr(), err)
 	case <-inner.Done():
 	}
 	s.startShutdown()
@@ -119,13 +119,13 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 // listen accepts connections until the returned server is shut down; failed then receives the error, or nil. Both are
 // nil without a listener.
 func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Server, failed chan error) {
-	if s.config.Listener == nil {
+	if s.config.Serving.Listener == nil {
 		return nil, nil
 	}
 	hs = s.httpServer(inner)
 	failed = make(chan error, 1)
 	l := net.Listener(s.listener)
-	if s.config.TLS != nil {
+	if s.config.Serving.TLS != nil {
 		l = tls.NewListener(l, hs.TLSConfig)
 	}
 	g.Go(func() error {
@@ -143,7 +143,7 @@ func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Serv
 func (s *Server) startShutdown() { s.stop.Do(func() { close(s.stopping) }) }
 
 func (s *Server) shutdown(hs *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Grace)
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Serving.Grace)
 	defer cancel()
 	if err := hs.Shutdown(ctx); err != nil {
 		s.log.Warn("requests interrupted at shutdown", "error", err)
@@ -167,11 +167,11 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 		ConnContext:       connlimit.Context,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // failed handshakes
 	}
-	if s.config.TLS == nil {
+	if s.config.Serving.TLS == nil {
 		return hs
 	}
-	hs.TLSConfig = s.config.TLS.Clone()
-	if s.config.StandardHTTP2 {
+	hs.TLSConfig = s.config.Serving.TLS.Clone()
+	if s.config.Serving.StandardHTTP2 {
 		hs.TLSConfig.NextProtos = []string{"h2", "http/1.1"}
 		hs.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, WriteByteTimeout: time.Minute}
 		return hs

@@ -53,55 +53,81 @@ type Config struct {
 	// Data are the server's objects.
 	Data *Data
 	// Parts authenticate, authorize and admit requests.
-	Parts Parts
-	// Listener serves HTTPS; nil: only in-process clients. The server closes it.
-	Listener net.Listener
-	// Connections limits the open client connections (default 20,000), Streams the running requests that are proxied to
-	// another server (default 1,000).
-	Connections, Streams int
-	// TLS holds the server's certificate and the client CAs. nil: plain HTTP, for tests.
-	TLS *tls.Config
-	// StandardHTTP2 uses HTTP/2 of net/http, not of lib/h2.
-	StandardHTTP2 bool
-	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC
-	// rules, for example).
-	EventHandlers []access.EventHandler
-	// Bootstrap are objects that must exist: missing ones are created, others reconciled (upkeep.Config.Objects).
-	Bootstrap []runtime.Object
-	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
-	RemovedBindings []*rbacv1.ClusterRoleBinding
-	// Routes are further paths, below /keelson/ or elsewhere.
-	Routes []Route
+	Parts   Parts
+	Serving Serving
+	Limits  Limits
+	Objects Objects
 	// Address has the addresses by which others reach the server.
 	Address addresses.Own
 	// NodePorts is the node port range; zero: servicealloc.DefaultPorts.
 	NodePorts servicealloc.PortRange
+	// FrontProxy returns the current client certificate for aggregated servers; nil: there is none.
+	FrontProxy func() *tls.Certificate
+	Pages      Pages
+	Reports    Reports
+}
+
+// Serving is how requests arrive.
+type Serving struct {
+	// Listener serves HTTPS; nil: only in-process clients. The server closes it.
+	Listener net.Listener
+	// TLS holds the server's certificate and the client CAs. nil: plain HTTP, for tests.
+	TLS *tls.Config
+	// StandardHTTP2 uses HTTP/2 of net/http, not of lib/h2.
+	StandardHTTP2 bool
+	// Grace limits running requests after a shutdown has begun; default 10 s.
+	Grace time.Duration
+}
+
+// Limits bound what clients take.
+type Limits struct {
+	// Connections limits the open client connections; default 20,000.
+	Connections int
+	// Streams limits the running requests that are proxied to another server; default 1,000.
+	Streams int
+	// Seats limits the concurrent requests under priority and fairness; default 600.
+	Seats int
+	// WatchWriteTimeout is the time-out of a write to a watch client; default a minute.
+	WatchWriteTimeout time.Duration
+}
+
+// Objects are the objects that the server itself keeps and follows.
+type Objects struct {
+	// Bootstrap are objects that must exist: missing ones are created, others reconciled (upkeep.Config.Objects).
+	Bootstrap []runtime.Object
+	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
+	RemovedBindings []*rbacv1.ClusterRoleBinding
+	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC
+	// rules, for example).
+	EventHandlers []access.EventHandler
+	// Checks validate custom resources in addition to their schemas.
+	Checks map[schema.GroupVersionResource]crd.Check
 	// SharedStore means that other servers may use the store: each renews a key in it, and the endpoints of the Service
 	// "kubernetes" are the running servers.
 	SharedStore bool
-	// FrontProxy returns the current client certificate for aggregated servers; nil: there is none.
-	FrontProxy func() *tls.Certificate
-	// Serving is why clients reject the serving certificate; nil: it is not checked.
-	Serving func() error
-	// Checks validate custom resources in addition to their schemas.
-	Checks map[schema.GroupVersionResource]crd.Check
+}
+
+// Pages are what the server serves in addition to objects.
+type Pages struct {
 	// Version is the response of /version.
 	Version apiversion.Info
 	// Flags is the content of /flagz; nil: not served.
 	Flags func() map[string]string
-	// Grace limits running requests after a shutdown has begun; default 10 s.
-	Grace time.Duration
+	// Certificate is why clients reject the serving certificate, for the health pages; nil: it is not checked.
+	Certificate func() error
+	// Routes are further paths, below /keelson/ or elsewhere.
+	Routes []Route
+}
+
+// Reports are where the server reports what it does.
+type Reports struct {
 	// Audit records requests, Tracing exports spans; both may be nil. The server runs them.
 	Audit   *audit.Auditor
 	Tracing *pipeline.Tracing
-	// WatchWriteTimeout is the time-out of a write to a watch client; default a minute.
-	WatchWriteTimeout time.Duration
 	// Collectors are further metrics for /metrics.
 	Collectors []prometheus.Collector
-	// Seats limits the concurrent requests under priority and fairness; default 600.
-	Seats int
-	Marks *event.Recorder
-	Log   *slog.Logger
+	Marks      *event.Recorder
+	Log        *slog.Logger
 }
 
 // Parts are the components that authenticate, authorize and admit requests.
@@ -115,9 +141,9 @@ type Parts struct {
 	Tokens handlers.Tokens
 	// Rules lists a user's rules for SelfSubjectRulesReview; may be nil.
 	Rules handlers.Rules
-	// EventHandlers is like Config.EventHandlers, for the parts themselves.
+	// EventHandlers is like Objects.EventHandlers, for the parts themselves.
 	EventHandlers []access.EventHandler
-	// Routes is like Config.Routes, for the parts themselves.
+	// Routes is like Pages.Routes, for the parts themselves.
 	Routes []Route
 	// Guards check writes of a resource by their user, in addition to admission (RBAC's privilege escalation).
 	Guards map[schema.GroupResource]writes.Guard
@@ -134,7 +160,7 @@ type Server struct {
 	services         *aggregate.Services
 	flowSchemaStatus *flowSchemaStatus
 	sources          *access.Sources
-	listener         *connlimit.Listener // nil without Config.Listener
+	listener         *connlimit.Listener // nil without Config.Serving.Listener
 	eventHandlers    []access.EventHandler
 	health           *health
 	root             http.Handler
@@ -147,10 +173,10 @@ type Server struct {
 // New makes the second half of a server: handlers -> what follows the objects -> pipeline. Nothing runs yet.
 func New(config Config) (*Server, error) {
 	patch.LimitCopies()
-	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
-	config.Grace = cmp.Or(config.Grace, 10*time.Second)
+	config.Reports.Log = cmp.Or(config.Reports.Log, slog.New(slog.DiscardHandler))
+	config.Serving.Grace = cmp.Or(config.Serving.Grace, 10*time.Second)
 	data := config.Data
-	routes := slices.Concat([]Route{{Path: mux.Path, Handler: data.tunnels}}, config.Routes, config.Parts.Routes)
+	routes := slices.Concat([]Route{{Path: mux.Path, Handler: data.tunnels}}, config.Pages.Routes, config.Parts.Routes)
 	stopping := make(chan struct{})
 	metrics := pipeline.NewMetrics()
 
@@ -162,7 +188,7 @@ func New(config Config) (*Server, error) {
 		Guards:     deviceGuard{data.Reader, config.Parts.Authorizer}.before(config.Parts.Guards),
 	}
 	var record objects.Storage
-	if config.SharedStore {
+	if config.Objects.SharedStore {
 		record = data.cache.Resource(resources.RangeAllocations)
 	}
 	allocator, err := newAllocator(&config, writes.New(written).Own, record)
@@ -177,22 +203,22 @@ func New(config Config) (*Server, error) {
 	handler := handlers.New(config.handled(metrics, stopping), writer)
 
 	// What follows the objects.
-	catalog := newCatalog(data.Served, config.Version, config.Address.HostPort())
+	catalog := newCatalog(data.Served, config.Pages.Version, config.Address.HostPort())
 	services := newServices(&config, own, catalog)
 	hooks := crd.NewHookMetrics()
 	definitions := newDefinitions(&config, hooks, catalog, services)
 	schemas := data.Served.BuiltIn(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"))
-	status := newFlowSchemaStatus(schemas.Storage, schemas.FieldManagers["status"], config.Log)
-	fair := fairness.New(cmp.Or(config.Seats, defaultSeats), maxQueueTime)
+	status := newFlowSchemaStatus(schemas.Storage, schemas.FieldManagers["status"], config.Reports.Log)
+	fair := fairness.New(cmp.Or(config.Limits.Seats, defaultSeats), maxQueueTime)
 
 	// The way of a request.
-	health := &health{store: data.store.Health, serving: config.Serving, stopping: stopping}
+	health := &health{store: data.store.Health, serving: config.Pages.Certificate, stopping: stopping}
 	others := paths{
 		catalog:  catalog,
 		health:   health,
 		registry: metrics.Registry,
-		version:  config.Version,
-		flags:    config.Flags,
+		version:  config.Pages.Version,
+		flags:    config.Pages.Flags,
 		routes:   routes,
 	}
 	rest, err := others.handler()
@@ -201,17 +227,17 @@ func New(config Config) (*Server, error) {
 	}
 	server := &Server{
 		config:           config,
-		log:              config.Log,
+		log:              config.Reports.Log,
 		data:             data,
 		handler:          handler,
 		addresses:        allocator,
 		definitions:      definitions,
 		services:         services,
 		flowSchemaStatus: status,
-		sources:          access.NewSources(data.Served, config.Parts.Authorizer, config.Marks, stopping),
+		sources:          access.NewSources(data.Served, config.Parts.Authorizer, config.Reports.Marks, stopping),
 		eventHandlers: slices.Concat(
 			serviceAddresses{allocator}.handlers(),
-			config.EventHandlers,
+			config.Objects.EventHandlers,
 			portHandlers(allocator, record),
 			definitionHandlers(definitions),
 			serviceHandlers(services),
@@ -226,19 +252,19 @@ func New(config Config) (*Server, error) {
 			Reader:          data.Reader,
 			Own:             own,
 			Store:           data.store,
-			Shared:          config.SharedStore,
+			Shared:          config.Objects.SharedStore,
 			Address:         config.Address,
-			Objects:         config.Bootstrap,
-			RemovedBindings: config.RemovedBindings,
-			Log:             config.Log,
+			Objects:         config.Objects.Bootstrap,
+			RemovedBindings: config.Objects.RemovedBindings,
+			Log:             config.Reports.Log,
 		}),
 		stopping: stopping,
 	}
-	if config.Listener != nil {
-		server.listener = connlimit.New(config.Listener, cmp.Or(config.Connections, defaultConnections))
+	if config.Serving.Listener != nil {
+		server.listener = connlimit.New(config.Serving.Listener, cmp.Or(config.Limits.Connections, defaultConnections))
 		metrics.Registry.MustRegister(connectionMetrics{server.listener})
 	}
-	metrics.Registry.MustRegister(slices.Concat(config.Collectors, data.collectors, config.Parts.Metrics,
+	metrics.Registry.MustRegister(slices.Concat(config.Reports.Collectors, data.collectors, config.Parts.Metrics,
 		hooks.Collectors(), []prometheus.Collector{services, fairnessMetrics{fair}, objectMetrics{data.Served}})...)
 	return server, nil
 }
@@ -255,9 +281,9 @@ func (c *Config) handled(metrics *pipeline.Metrics, stopping <-chan struct{}) ha
 		Outbound:          c.Data.outbound,
 		Stopping:          stopping,
 		Metrics:           metrics,
-		WatchWriteTimeout: c.WatchWriteTimeout,
-		Marks:             c.Marks,
-		Log:               c.Log,
+		WatchWriteTimeout: c.Limits.WatchWriteTimeout,
+		Marks:             c.Reports.Marks,
+		Log:               c.Reports.Log,
 	}
 }
 
@@ -271,13 +297,13 @@ func newPipeline(
 		Authenticators: config.Parts.Authenticators,
 		Authorizer:     config.Parts.Authorizer,
 		Metrics:        metrics,
-		Marks:          config.Marks,
-		Log:            config.Log,
-		MaxStreams:     config.Streams,
+		Marks:          config.Reports.Marks,
+		Log:            config.Reports.Log,
+		MaxStreams:     config.Limits.Streams,
 		Fairness:       fair,
 		Cost:           seatCost{config.Data.Served, heavy}.of,
-		Audit:          config.Audit,
-		Tracing:        config.Tracing,
+		Audit:          config.Reports.Audit,
+		Tracing:        config.Reports.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version},
@@ -308,12 +334,12 @@ func newDefinitions(
 		Owners: row.FieldManagers["status"],
 		Served: data.Served,
 		Hooks:  &crd.Hooks{Outbound: data.outbound, Resolve: data.Reader.Resolve, Metrics: metrics},
-		Checks: config.Checks,
+		Checks: config.Objects.Checks,
 		Changed: func() {
 			catalog.publish()
 			services.Trigger()
 		},
-		Log: config.Log,
+		Log: config.Reports.Log,
 	})
 }
 
@@ -338,7 +364,7 @@ func newServices(config *Config, own *writes.Own, catalog *catalog) *aggregate.S
 		Reader:      data.Reader,
 		Outbound:    data.outbound,
 		Certificate: config.FrontProxy,
-		Log:         config.Log,
+		Log:         config.Reports.Log,
 		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {
 			return own.Create(ctx, apiServicesGVR, obj)
 		},
@@ -386,5 +412,5 @@ func (s *Server) As(u *auth.User) http.Handler {
 // Source returns the cached objects as seen by u.
 func (s *Server) Source(u *auth.User) *access.Source { return s.sources.As(u) }
 
-// Ensure creates or reconciles an object like those of Config.Bootstrap, and keeps this version of it from now on.
+// Ensure creates or reconciles an object like those of Objects.Bootstrap, and keeps this version of it from now on.
 func (s *Server) Ensure(ctx context.Context, obj kind.Object) error { return s.upkeep.Ensure(ctx, obj) }

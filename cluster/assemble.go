@@ -15,6 +15,7 @@ import (
 	"keelson/api/gates"
 	priorities "keelson/api/scheduling"
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
@@ -114,29 +115,40 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	}
 
 	// handlers -> pipeline -> server.
-	config := c.apiServerConfig()
-	config.Data = data
-	config.Parts = parts
-	config.Address = services.address
-	config.NodePorts = services.nodePorts
-	config.EventHandlers = requests.RBACEventHandlers(rbac)
-	config.Audit = auditor
-	config.Tracing = tracing
-	config.Marks = recorder
 	metrics := newRoleMetrics()
-	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
-		[]prometheus.Collector{credentials.Metric{All: c.certificates().List}})
 	sender := marks.Sender(data.Reader, stepsOf(table()), accounts)
-	config.Routes = []apiserver.Route{
-		{Path: "/keelson/v1/", Handler: ask.Handler(kept, marks.Asker)},
-		{Path: simulation.Path, Handler: simulation.Handler(marks.Asker), Heavy: true},
-		{Path: "/keelson/v1/marks", Handler: kept.Handler(sender)},
-		{Path: maintenance.BackupPath, Handler: maintenance.ServeBackup(st, c.log)},
-		{Path: maintenance.ConfigurationPath, Handler: maintenance.ServeRejected(&c.rejected)},
-		{Path: credentials.ListPath, Handler: credentials.ServeList(c.certificates().List)},
-		{Path: credentials.UsersPath, Handler: credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates)},
-	}
-	server, err := apiserver.New(config)
+	keyUsers := credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates)
+	server, err := apiserver.New(apiserver.Config{
+		Data:       data,
+		Parts:      parts,
+		Serving:    c.serving(),
+		Limits:     apiserver.Limits{Connections: c.shares.API, Streams: c.shares.Streams},
+		Objects:    c.objects(requests.RBACEventHandlers(rbac)),
+		Address:    services.address,
+		NodePorts:  services.nodePorts,
+		FrontProxy: c.keys.FrontProxyCert.Certificate,
+		Pages: apiserver.Pages{
+			Version:     version.Info(),
+			Flags:       c.cfg.API.Flags,
+			Certificate: func() error { return c.keys.Serving.Valid(time.Now()) },
+			Routes: []apiserver.Route{
+				{Path: "/keelson/v1/", Handler: ask.Handler(kept, marks.Asker)},
+				{Path: simulation.Path, Handler: simulation.Handler(marks.Asker), Heavy: true},
+				{Path: "/keelson/v1/marks", Handler: kept.Handler(sender)},
+				{Path: maintenance.BackupPath, Handler: maintenance.ServeBackup(st, c.log)},
+				{Path: maintenance.ConfigurationPath, Handler: maintenance.ServeRejected(&c.rejected)},
+				{Path: credentials.ListPath, Handler: credentials.ServeList(c.certificates().List)},
+				{Path: credentials.UsersPath, Handler: keyUsers},
+			},
+		},
+		Reports: apiserver.Reports{
+			Audit:      auditor,
+			Tracing:    tracing,
+			Collectors: slices.Concat(c.collectors(), metrics.collectors(), storage.Metrics(st)),
+			Marks:      recorder,
+			Log:        c.log.With(eventlog.Key, eventlog.APIServer),
+		},
+	})
 	if err != nil {
 		return assembled{}, err
 	}
@@ -163,27 +175,34 @@ func (c *Cluster) certificates() renewal.Certificates {
 	}
 }
 
-// apiServerConfig is the part of the API server's configuration that needs no other component.
-func (c *Cluster) apiServerConfig() apiserver.Config {
-	return apiserver.Config{
+// serving is how requests reach the API server.
+func (c *Cluster) serving() apiserver.Serving {
+	return apiserver.Serving{
 		Listener:      c.listener,
-		Connections:   c.shares.API,
-		Streams:       c.shares.Streams,
 		TLS:           c.keys.Serving.TLS(),
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
-		Checks:        scheduling.PolicyChecks(),
-		Collectors: slices.Concat(agents.ClientMetrics(), agents.ElectionMetrics(),
-			[]prometheus.Collector{version.Metric(), agents.GateMetric{On: c.cfg.Gates}}),
+	}
+}
+
+// objects are what the API server keeps and follows; rules are the event handlers of the authorizer.
+func (c *Cluster) objects(rules []access.EventHandler) apiserver.Objects {
+	return apiserver.Objects{
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
 			c.keys.KubeletClientInfo()),
 		RemovedBindings: rightsOf(table()).OldNodeBindings(),
-		FrontProxy:      c.keys.FrontProxyCert.Certificate,
-		Serving:         func() error { return c.keys.Serving.Valid(time.Now()) },
+		EventHandlers:   rules,
+		Checks:          scheduling.PolicyChecks(),
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
-		Version:         version.Info(),
-		Flags:           c.cfg.API.Flags,
-		Log:             c.log.With(eventlog.Key, eventlog.APIServer),
 	}
+}
+
+// collectors are the metrics of the process, in addition to those of the server and its roles.
+func (c *Cluster) collectors() []prometheus.Collector {
+	return slices.Concat(agents.ClientMetrics(), agents.ElectionMetrics(), []prometheus.Collector{
+		version.Metric(),
+		agents.GateMetric{On: c.cfg.Gates},
+		credentials.Metric{All: c.certificates().List},
+	})
 }
 
 // otherListeners are the addresses on which this process listens in addition to the API's.

@@ -63,7 +63,7 @@ rules:
 		t.Fatal(err)
 	}
 	sink := &events{}
-	running := servertest.Start(t, func(c *servertest.Setup) { c.Audit = audit.New(policy, sink) })
+	running := servertest.Start(t, func(c *servertest.Setup) { c.Reports.Audit = audit.New(policy, sink) })
 	get := func(what, id string, n int) []*audit.Event {
 		t.Helper()
 		waittest.Until(t, "events of "+what, func() bool { return len(sink.of(id)) >= n })
@@ -185,7 +185,7 @@ func TestAuditIsTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink := &events{}
-	running := servertest.Start(t, func(c *servertest.Setup) { c.Audit = audit.New(policy, sink) })
+	running := servertest.Start(t, func(c *servertest.Setup) { c.Reports.Audit = audit.New(policy, sink) })
 	const (
 		asTable = "application/json;as=Table;g=meta.k8s.io;v=v1"
 		partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

@@ -25,7 +25,7 @@ import (
 // client that has shown who it is keeps its connection, and a health check always finds a place.
 func TestIdleConnections(t *testing.T) {
 	const most = 20
-	running := servertest.Start(t, func(c *servertest.Setup) { c.Connections = most })
+	running := servertest.Start(t, func(c *servertest.Setup) { c.Limits.Connections = most })
 	known := raw(t, running)
 	get := func() {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestIdleConnections(t *testing.T) {
 // is surplus.
 func TestConnectionsOfOneTenant(t *testing.T) {
 	const most = 20
-	running := servertest.StartSecured(t, nil, func(c *servertest.Setup) { c.Connections = most })
+	running := servertest.StartSecured(t, nil, func(c *servertest.Setup) { c.Limits.Connections = most })
 	for i := range most - 4 {
 		account := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a%d", i%2)}}
 		accounts := running.Clients(t).CoreV1().ServiceAccounts("default")

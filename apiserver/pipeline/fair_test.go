@@ -30,8 +30,8 @@ import (
 func startFair(t *testing.T) *servertest.Running {
 	t.Helper()
 	return servertest.Start(t, func(c *servertest.Setup) {
-		c.Seats = 24
-		c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
+		c.Limits.Seats = 24
+		c.Objects.Bootstrap = append(c.Objects.Bootstrap, flowcontrol.Bootstrap()...)
 		plain := c.Parts
 		c.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)

@@ -67,8 +67,8 @@ func postMap(t *testing.T, client *http.Client, host string) int {
 func TestFlood(t *testing.T) {
 	slow := &slowPlugin{gate: make(chan struct{})}
 	running := servertest.Start(t, func(c *servertest.Setup) {
-		c.Seats = 24
-		c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
+		c.Limits.Seats = 24
+		c.Objects.Bootstrap = append(c.Objects.Bootstrap, flowcontrol.Bootstrap()...)
 		plain := c.Parts
 		c.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)

@@ -17,7 +17,7 @@ import (
 func TestStandardHTTP2(t *testing.T) {
 	servertest.NoLeaks(t)
 	for _, standard := range []bool{false, true} {
-		running := servertest.Start(t, func(c *servertest.Setup) { c.StandardHTTP2 = standard })
+		running := servertest.Start(t, func(c *servertest.Setup) { c.Serving.StandardHTTP2 = standard })
 		client, err := rest.HTTPClientFor(running.Rest)
 		if err != nil {
 			t.Fatal(err)

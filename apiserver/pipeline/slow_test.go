@@ -125,7 +125,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // TestSlowWatcher: a watcher that takes nothing is cut off; another one sees everything, in order.
 func TestSlowWatcher(t *testing.T) {
 	servertest.NoLeaks(t)
-	running := servertest.Start(t, func(c *servertest.Setup) { c.WatchWriteTimeout = 5 * time.Second })
+	running := servertest.Start(t, func(c *servertest.Setup) { c.Limits.WatchWriteTimeout = 5 * time.Second })
 	conn := raw(t, running)
 	says(t, conn, "GET "+servertest.MapsPath+"?watch=true HTTP/1.1\r\nHost: k\r\n\r\n")
 	const watches = `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"}`

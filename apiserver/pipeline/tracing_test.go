@@ -89,7 +89,7 @@ func TestTracingExport(t *testing.T) {
 	}
 	r := servertest.Start(t, func(c *servertest.Setup) {
 		var err error
-		if c.Tracing, err = pipeline.LoadTracing(file); err != nil {
+		if c.Reports.Tracing, err = pipeline.LoadTracing(file); err != nil {
 			t.Fatal(err)
 		}
 	})

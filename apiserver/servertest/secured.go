@@ -100,7 +100,7 @@ func StartSecured(
 			f(config)
 		}
 		plain := config.Parts
-		config.Bootstrap = bootstrap.Policy(gates.On{})
+		config.Objects.Bootstrap = bootstrap.Policy(gates.On{})
 		guarded := map[schema.GroupResource]writes.Guard{}
 		config.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)
@@ -139,7 +139,7 @@ func StartSecured(
 			return parts, nil
 		}
 		for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
-			config.EventHandlers = append(config.EventHandlers, access.EventHandler{
+			config.Objects.EventHandlers = append(config.Objects.EventHandlers, access.EventHandler{
 				Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
 				Set:      func(o runtime.Object) { rbac.Set(o) },
 				Remove:   rbac.Remove,

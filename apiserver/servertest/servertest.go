@@ -119,16 +119,20 @@ func StartOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*Setup))
 	config := Setup{
 		DataConfig: apiserver.DataConfig{Store: st},
 		Config: apiserver.Config{
-			Listener: listener,
-			Marks:    recorder,
-			TLS: &tls.Config{
-				Certificates: []tls.Certificate{cert},
-				ClientCAs:    ca.Pool(),
-				ClientAuth:   tls.RequestClientCert,
-				MinVersion:   tls.VersionTLS12,
+			Serving: apiserver.Serving{
+				Listener: listener,
+				TLS: &tls.Config{
+					Certificates: []tls.Certificate{cert},
+					ClientCAs:    ca.Pool(),
+					ClientAuth:   tls.RequestClientCert,
+					MinVersion:   tls.VersionTLS12,
+				},
 			},
 			Address: addresses.Own{Listener: listener.Addr()},
-			Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
+			Pages: apiserver.Pages{
+				Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
+			},
+			Reports: apiserver.Reports{Marks: recorder},
 		},
 		Parts: func(*access.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{

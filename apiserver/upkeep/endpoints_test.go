@@ -96,7 +96,7 @@ func TestSharedStore(t *testing.T) {
 	at := func(advertise string) (*servertest.Running, func()) {
 		return servertest.StartOn(t, st, ca, func(cfg *servertest.Setup) {
 			cfg.Address.Advertise = advertise
-			cfg.SharedStore = true
+			cfg.Objects.SharedStore = true
 		})
 	}
 	if _, err := st.Create(t.Context(), "/registry/masterleases/192.0.2.9",

@@ -30,8 +30,8 @@ const authenticationMap = "extension-apiserver-authentication"
 // withBootstrap adds objects of the kinds that a cluster has.
 func withBootstrap(c *servertest.Setup) {
 	c.Address.Advertise = "192.0.2.1:6443"
-	c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
-	c.Bootstrap = append(c.Bootstrap,
+	c.Objects.Bootstrap = append(c.Objects.Bootstrap, flowcontrol.Bootstrap()...)
+	c.Objects.Bootstrap = append(c.Objects.Bootstrap,
 		&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationMap},
 			Data: map[string]string{
@@ -167,7 +167,7 @@ func TestUpkeepAtStart(t *testing.T) {
 	stop()
 	r, stop = servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		withBootstrap(c)
-		c.Bootstrap = append(c.Bootstrap, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		c.Objects.Bootstrap = append(c.Objects.Bootstrap, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "missing",
 			Name:      "refused",
 		}})
@@ -229,7 +229,7 @@ func TestUpkeepOfConfigMap(t *testing.T) {
 	cert, _ := retired.Signer()
 	r, stop := servertest.StartOn(t, st, ca, func(c *servertest.Setup) {
 		withBootstrap(c)
-		for _, o := range c.Bootstrap {
+		for _, o := range c.Objects.Bootstrap {
 			if m, ok := o.(*corev1.ConfigMap); ok {
 				m.Data["client-ca-file"] = own
 				m.Annotations = map[string]string{
