@@ -279,12 +279,12 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	defer memory.Pace(storage.MemoryLimit())()
 
 	// The store says whether it is this cluster's: by the fingerprints of its keys, and by what its servers share.
-	own, err := c.keys.ServerFingerprints(&c.cfg.API.Tokens)
+	fingerprints, err := c.keys.ServerFingerprints(&c.cfg.API.Tokens)
 	if err != nil {
 		return err
 	}
 	st, err := storage.Open(ctx, c.cfg.Etcd, c.dir, func(ctx context.Context, st store.Store, known bool) error {
-		return credentials.KeepFingerprints(ctx, st, known, own, c.log)
+		return credentials.KeepFingerprints(ctx, st, known, fingerprints, c.log)
 	}, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
@@ -307,11 +307,11 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if spare, ok := st.(datadir.Sparing); ok && c.reserveUsed {
 		beside = append(beside, c.dir.Reserve().KeepServer(spare, c.log))
 	}
-	site, err := c.site(made, st)
+	own, err := c.process(made, st)
 	if err != nil {
 		return err
 	}
-	if err := site.addRoles(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
+	if err := own.addRoles(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
 		"agents"); err != nil {
 		return err
 	}
@@ -348,44 +348,61 @@ func (c *Cluster) sharedSettings(st store.Store) sharedsettings.Server {
 	return server
 }
 
-// site collects what the roles of this process share, around its API server.
-func (c *Cluster) site(made assembled, st store.Store) (*site, error) {
-	own := map[string]net.Addr{}
-	if c.listener != nil {
-		own["the API server"] = c.listener.Addr()
-	}
-	if c.etcd != nil {
-		own["the etcd API"] = c.etcd.Addr()
-	}
-	site := &site{
+// process is this process, around its API server.
+func (c *Cluster) process(made assembled, st store.Store) (*process, error) {
+	common := shared{
 		cfg:     c.cfg,
 		dir:     c.dir,
 		marks:   made.marks,
 		log:     c.log,
 		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
+		signers: c.signers(),
+		metrics: made.metrics,
+	}
+	var node *noderoles.Node
+	if c.cfg.realNode() {
+		serving := c.keys.KubeletServing()
+		var err error
+		if node, err = common.newNode(noderoles.Process{
+			Reserved:      c.ports(),
+			LeaseInterval: c.cfg.leaseInterval(),
+			PodGroup:      network.GroupOf(c.dir.ID()),
+			Serving:       serving,
+			Identity:      identity.NewMetrics(serving.TLS),
+		}, true, c.cfg.has); err != nil {
+			return nil, err
+		}
+	}
+	return &process{
+		shared: common,
 		// Other instances may run on the same etcd.
 		election:  agents.Election{Off: len(c.cfg.Etcd.Servers) == 0},
 		waitAgain: true,
-		signers: credentials.Signers{
-			Tokens:      c.keys.Tokens.Signer,
-			Authorities: certificates.All(c.keys.CA).Authorities,
-			RootCA:      c.keys.CA.Bundle,
-		},
-		rejected: &c.rejected,
-		metrics:  made.metrics,
-		server:   &serverSite{assembled: made, c: c, raw: st},
+		rejected:  &c.rejected,
+		server:    &ownServer{assembled: made, c: c, raw: st},
+		node:      node,
+	}, nil
+}
+
+// signers are the keys with which controllers of this process sign.
+func (c *Cluster) signers() credentials.Signers {
+	return credentials.Signers{
+		Tokens:      c.keys.Tokens.Signer,
+		Authorities: certificates.All(c.keys.CA).Authorities,
+		RootCA:      c.keys.CA.Bundle,
 	}
-	if !c.cfg.realNode() {
-		return site, nil
+}
+
+// ports are the ports on which this process listens, by their names: pods must not use them.
+func (c *Cluster) ports() map[string]net.Addr {
+	out := map[string]net.Addr{}
+	if c.listener != nil {
+		out["the API server"] = c.listener.Addr()
 	}
-	serving := c.keys.KubeletServing()
-	return site, site.addNode(noderoles.Process{
-		Reserved:      own,
-		LeaseInterval: c.cfg.leaseInterval(),
-		PodGroup:      network.GroupOf(c.dir.ID()),
-		Serving:       serving,
-		Identity:      identity.NewMetrics(serving.TLS),
-	}, c.cfg.has)
+	if c.etcd != nil {
+		out["the etcd API"] = c.etcd.Addr()
+	}
+	return out
 }
 
 // claimNode is NodeClaim.Free for a server's node. A server with the embedded store has it for itself while it starts:

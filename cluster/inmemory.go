@@ -26,7 +26,6 @@ import (
 	"keelson/cluster/listen"
 	"keelson/cluster/version"
 	"keelson/controllers"
-	"keelson/controllers/certificates"
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/lib/connlimit"
@@ -69,29 +68,32 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	inMemory := &InMemory{c: &Cluster{
-		cfg: Config{
-			NodeName: "in-memory",
-			Options: Options{
-				API:      cfg.API,
-				Services: cfg.Services,
-				Gates:    cfg.Gates,
-				Listen:   cfg.Listen,
-			},
-			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")},
+	settings := Config{
+		NodeName: "in-memory",
+		Options: Options{
+			API:      cfg.API,
+			Services: cfg.Services,
+			Gates:    cfg.Gates,
+			Listen:   cfg.Listen,
 		},
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")},
+	}
+	uses, err := settings.keys()
+	if err != nil {
+		return nil, err
+	}
+	keys, err := credentials.InMemory(uses)
+	if err != nil {
+		return nil, err
+	}
+	inMemory := &InMemory{c: &Cluster{
+		cfg:       settings,
 		log:       cfg.Log,
 		listener:  cfg.Listener,
 		listeners: cfg.Listeners,
 		shares:    connlimit.Shares{API: 1000, Streams: 1000},
+		keys:      keys,
 	}}
-	keys, err := inMemory.c.cfg.keys()
-	if err != nil {
-		return nil, err
-	}
-	if inMemory.c.keys, err = credentials.InMemory(keys); err != nil {
-		return nil, err
-	}
 	return inMemory, inMemory.Reopen(cfg.Store)
 }
 
@@ -188,34 +190,33 @@ type ControllerOptions = controllers.Options
 // Controllers returns the part that runs controllers.
 func (m *InMemory) Controllers(o controllers.Options, connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		cfg := m.site(connect).controllerConfig()
+		cfg := m.process(connect).controllerConfig()
 		cfg.Options = o
 		return runControllers(ctx, cfg, ready)
 	}
 }
 
-// site is where agents of the server that was assembled last are built.
-func (m *InMemory) site(connect Connect) *site {
-	return &site{
-		cfg:      m.c.cfg,
-		marks:    m.made.Load().marks,
-		log:      m.c.log,
-		connect:  connect,
-		election: agents.Election{Off: true},
-		signers: credentials.Signers{
-			Tokens:      m.c.keys.Tokens.Signer,
-			Authorities: certificates.All(m.c.keys.CA).Authorities,
-			RootCA:      m.c.keys.CA.Bundle,
+// process is where agents of the server that was assembled last are made.
+func (m *InMemory) process(connect Connect) *process {
+	made := m.made.Load()
+	return &process{
+		shared: shared{
+			cfg:     m.c.cfg,
+			marks:   made.marks,
+			log:     m.c.log,
+			connect: connect,
+			signers: m.c.signers(),
+			metrics: made.metrics,
 		},
+		election: agents.Election{Off: true},
 		rejected: &m.c.rejected,
-		metrics:  m.made.Load().metrics,
 	}
 }
 
 // Scheduler returns the part that runs a scheduler.
 func (m *InMemory) Scheduler(connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		f, err := m.site(connect).scheduler()
+		f, err := m.process(connect).scheduler()
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &site{signers: credentials.Signers{RootCA: ca.Bundle}, log: slog.New(slog.DiscardHandler)}
+		server := shared{signers: credentials.Signers{RootCA: ca.Bundle}, log: slog.New(slog.DiscardHandler)}
 		c := clientcmdapi.NewConfig()
 		c.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1", CertificateAuthorityData: ca.CertPEM()}
 		c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "abcdef.0123456789abcdef"}
@@ -40,13 +40,14 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		node := RoleConfig{DataDir: dir}.nodeSite(Config{NodeName: "n"}, dir, got)
+		joined := nodeProcess{RoleConfig: RoleConfig{DataDir: dir}, dir: dir}
 		var said []string
-		for _, s := range []*site{server, node} {
-			if err := s.addNode(noderoles.Process{}, func(string) bool { return false }); err != nil {
+		for _, s := range []shared{server, joined.shared(Config{NodeName: "n"}, got, nil, nil)} {
+			node, err := s.newNode(noderoles.Process{}, false, func(string) bool { return false })
+			if err != nil {
 				t.Fatal(err)
 			}
-			said = append(said, s.node.NetworkIdentity())
+			said = append(said, node.NetworkIdentity())
 		}
 		if said[0] != said[1] {
 			t.Errorf("the server's node says %s, the joined one %s", said[0], said[1])

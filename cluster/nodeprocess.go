@@ -28,8 +28,11 @@ import (
 	"keelson/network"
 )
 
-// nodeStart is what a start of a node in a process of its own found in its data directory.
-type nodeStart struct {
+// nodeProcess is this machine's node in a process of its own, as its start found it in the data directory.
+type nodeProcess struct {
+	RoleConfig
+	cfg         Config
+	dir         datadir.Dir
 	hadNode     bool // the directory has had the node before
 	reserveUsed bool // the disk is full; the reserve of disk space is in use
 }
@@ -64,14 +67,22 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		}
 		return err
 	}
-	start := nodeStart{hadNode: datadir.Exists(dir.Sub(datadir.NodeNameFile))}
-	if start.reserveUsed, err = dir.Reserve().Fill(); err != nil {
+	hadNode := datadir.Exists(dir.Sub(datadir.NodeNameFile))
+	reserveUsed, err := dir.Reserve().Fill()
+	if err != nil {
 		role.log().Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if cfg.NodeName, err = nodehost.KeepName(dir, cfg.NodeName, role.log()); err != nil {
 		return undo(err)
 	}
-	g, release, err := role.kubeletParts(ctx, cfg, dir, start)
+	own := nodeProcess{
+		RoleConfig:  role,
+		cfg:         cfg,
+		dir:         dir,
+		hadNode:     hadNode,
+		reserveUsed: reserveUsed,
+	}
+	g, release, err := own.group(ctx)
 	if err != nil {
 		return undo(err)
 	}
@@ -109,23 +120,21 @@ func (r RoleConfig) knownServers() []string {
 	return out
 }
 
-// kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built
-// then.
-func (r RoleConfig) kubeletParts(
-	ctx context.Context, cfg Config, dir datadir.Dir, start nodeStart,
-) (group *run.Group, release func(), err error) {
-	nodehost.ClearWay(ctx, r.log(), r.knownServers()...)
-	cert, err := r.kubelet(cfg, dir).Certificates()
+// group has the parts of the process. A node with certificates is made at once. One without requests them first, then
+// its pod CIDRs, and is made then. release gives up the claim on the pod CIDRs.
+func (n *nodeProcess) group(ctx context.Context) (group *run.Group, release func(), err error) {
+	nodehost.ClearWay(ctx, n.log(), n.knownServers()...)
+	cert, err := n.kubelet(n.cfg, n.dir).Certificates()
 	if err != nil {
 		return nil, nil, err
 	}
 	if cert.Run == nil {
-		return r.nodeParts(ctx, cfg, dir, cert, start, nodehost.OwnRangeWait)
+		return n.certified(ctx, cert, nodehost.OwnRangeWait)
 	}
 	group = &run.Group{}
 	group.Add("certificates", cert.Run)
 	group.Add("node", func(ctx context.Context, ready func()) error {
-		node, release, err := r.nodeParts(ctx, cfg, dir, cert, start, nodehost.JoinRangeWait)
+		node, release, err := n.certified(ctx, cert, nodehost.JoinRangeWait)
 		if err != nil {
 			return err
 		}
@@ -135,92 +144,110 @@ func (r RoleConfig) kubeletParts(
 	return group, func() {}, nil
 }
 
-// nodeSite collects what the roles of a node share, except how they reach the server.
-func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert membership.Certificates) *site {
-	return &site{
-		cfg:     cfg,
-		dir:     dir,
-		log:     r.log(),
-		signers: credentials.Signers{RootCA: cert.CA.Get},
-	}
-}
-
-// nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
-func (r RoleConfig) nodeParts(
-	ctx context.Context, cfg Config, dir datadir.Dir, cert membership.Certificates, start nodeStart, wait time.Duration,
-) (*run.Group, func(), error) {
-	cl, marks, forward, err := r.connectTo(cert.REST, "kubelet")
+// certified has the roles of a node that has its certificates, and what runs with them. wait limits how long the API
+// server may take to give the node its pod CIDRs. release gives up the claim on them.
+func (n *nodeProcess) certified(
+	ctx context.Context, cert membership.Certificates, wait time.Duration,
+) (group *run.Group, release func(), err error) {
+	cl, marks, forward, err := n.connectTo(cert.REST, "kubelet")
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.claimNode(ctx, cfg, dir, cl, start.hadNode); err != nil {
+	if err := n.claim(ctx, cl); err != nil {
 		return nil, nil, err
 	}
-	var podRange io.Closer
-	if cfg.PodCIDRs, podRange, err = (nodehost.RangeRequest{
-		Dir:      dir,
-		NodeName: cfg.NodeName,
-		PodCIDRs: cfg.PodCIDRs,
-		From:     cfg.Controllers.PodRanges,
-		Foreign:  cfg.foreignNetwork(),
-		Kubelet:  cfg.Node,
+	podCIDRs, claim, err := nodehost.RangeRequest{
+		Dir:      n.dir,
+		NodeName: n.cfg.NodeName,
+		PodCIDRs: n.cfg.PodCIDRs,
+		From:     n.cfg.Controllers.PodRanges,
+		Foreign:  n.cfg.foreignNetwork(),
+		Kubelet:  n.cfg.Node,
 		Client:   cl,
 		Wait:     wait,
-	}).AskPodCIDRs(ctx); err != nil {
+	}.AskPodCIDRs(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
-	release := func() { _ = podRange.Close() }
-	site := r.nodeSite(cfg, dir, cert)
-	site.marks = marks
-	site.connect = membership.NodeAccounts{
+	release = func() { _ = claim.Close() }
+	cfg := n.cfg
+	cfg.PodCIDRs = podCIDRs
+
+	// The node, which several of the roles use, then the roles.
+	common := n.shared(cfg, cert, marks, membership.NodeAccounts{
 		Node:      cl,
 		Anonymous: cert.Anonymous,
 		Name:      cfg.NodeName,
 		Accounts:  rightsOf(table()).AccountsBeside(),
-		Log:       r.log().With(eventlog.Key, eventlog.Cluster),
-	}.Connect
-	if err := site.addNode(noderoles.Process{
+		Log:       n.log().With(eventlog.Key, eventlog.Cluster),
+	}.Connect)
+	node, err := common.newNode(noderoles.Process{
 		Reserved: nodehost.ServerHere(cert.REST.Host),
-		PodGroup: network.GroupOf(dir.ID()),
+		PodGroup: network.GroupOf(n.dir.ID()),
 		Serving:  cert.Serving,
 		Identity: cert.Metrics,
-	}, cfg.has); err != nil {
+	}, false, cfg.has)
+	if err != nil {
 		release()
 		return nil, nil, err
-	}
-	beside := append(serverParts(cert.Servers, cl), forward)
-	if start.reserveUsed {
-		beside = append(beside, dir.Reserve().KeepNode(r.log()))
 	}
 	if cert.Joined != nil {
-		cert.Joined.LearnNetwork(ctx, cl)
-		beside = append(beside, run.Part{Name: "client authorities", Run: cert.Joined.Learn()})
+		cert.Joined.LearnNetwork(ctx, cl) // the tunnels of pod routes have it
 	}
-	for _, f := range cert.Keepers {
-		beside = append(beside, run.Part{Name: "certificates", Run: f})
-	}
-	g := &run.Group{}
-	if err := site.addRoles(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
+	group = &run.Group{}
+	own := &process{shared: common, node: node}
+	if err := own.addRoles(group, nil, func(r *role) bool { return r.node },
+		append(n.besideRoles(cert, cl), forward), "runtime", "kubelet"); err != nil {
 		release()
 		return nil, nil, err
 	}
-	return g, release, nil
+	return group, release, nil
 }
 
-// claimNode is NodeClaim.Free for a node in a process of its own.
-func (r RoleConfig) claimNode(ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, had bool) error {
-	machine, err := node.Inspect(string(dir))
+// shared is what the roles of the node need.
+func (n *nodeProcess) shared(
+	cfg Config, cert membership.Certificates, marks *event.Recorder, connect Connect,
+) shared {
+	return shared{
+		cfg:     cfg,
+		dir:     n.dir,
+		marks:   marks,
+		log:     n.log(),
+		connect: connect,
+		signers: credentials.Signers{RootCA: cert.CA.Get},
+	}
+}
+
+// besideRoles are the parts that start with the first roles: they keep the certificates, the list of API servers and
+// the reserve of disk space.
+func (n *nodeProcess) besideRoles(cert membership.Certificates, cl *client.Client) []run.Part {
+	parts := serverParts(cert.Servers, cl)
+	if n.reserveUsed {
+		parts = append(parts, n.dir.Reserve().KeepNode(n.log()))
+	}
+	if cert.Joined != nil {
+		parts = append(parts, run.Part{Name: "client authorities", Run: cert.Joined.Learn()})
+	}
+	for _, f := range cert.Keepers {
+		parts = append(parts, run.Part{Name: "certificates", Run: f})
+	}
+	return parts
+}
+
+// claim is NodeClaim.Free for a node in a process of its own.
+func (n *nodeProcess) claim(ctx context.Context, cl *client.Client) error {
+	machine, err := node.Inspect(string(n.dir))
 	if err != nil {
 		return err
 	}
 	return membership.NodeClaim{
-		Name:    cfg.NodeName,
+		Name:    n.cfg.NodeName,
 		Machine: machine,
-		Had:     had,
+		Had:     n.hadNode,
 		Look: func(ctx context.Context) (membership.NodeHolder, error) {
-			return membership.RemoteHolder(ctx, cl, cfg.NodeName)
+			return membership.RemoteHolder(ctx, cl, n.cfg.NodeName)
 		},
-		Log: r.log(),
+		Log: n.log(),
 	}.Free(ctx)
 }
 

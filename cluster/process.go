@@ -36,25 +36,30 @@ import (
 	"keelson/store"
 )
 
-// site is what the roles of one process share; its methods build them.
-type site struct {
+// shared is what every role of a process needs.
+type shared struct {
 	cfg   Config
 	dir   datadir.Dir
 	marks *event.Recorder
 	log   *slog.Logger
 	// connect creates the client of a user; the second argument is its name in the server's log.
 	connect Connect
-	// election configures leader election. patient instances wait for another term when they lose the lease, others
-	// end.
+	signers credentials.Signers
+	metrics roleMetrics
+}
+
+// process has what the roles of one process are made of; its methods make them.
+type process struct {
+	shared
+	// election configures leader election. With waitAgain an instance that loses the lease waits for another term;
+	// without, its process ends.
 	election  agents.Election
 	waitAgain bool
-	signers   credentials.Signers
 	// rejected is what the API server in this process reports configuration files that are not in use; nil: it runs in
 	// another process.
 	rejected *configreload.Rejected
-	server   *serverSite     // nil if the API server runs in another process
+	server   *ownServer      // nil if the API server runs in another process
 	node     *noderoles.Node // nil in a process without roles of a node
-	metrics  roleMetrics
 }
 
 // roleMetrics are the metrics of roles, of one cluster. Those of a node's roles are nil in a process without an API
@@ -89,8 +94,8 @@ func (m roleMetrics) collectors() []prometheus.Collector {
 		m.proxy.Collectors(), m.dns.Collectors())
 }
 
-// serverSite belongs to the API server in this process.
-type serverSite struct {
+// ownServer is the API server of this process.
+type ownServer struct {
 	assembled
 	c *Cluster
 	// raw is the store as it is on disk, in which the server may encrypt what it writes.
@@ -101,32 +106,32 @@ type serverSite struct {
 // left to notice (docs/decisions/0004). Every other kubelet has Kubernetes' default.
 const heartbeat = 15 * time.Minute
 
-// addNode makes the node of the process. has reports whether a role runs here. What else site has must be set.
-func (s *site) addNode(process noderoles.Process, has func(role string) bool) (err error) {
+// newNode makes the node of a process. has reports whether a role runs in it, server whether the API server does.
+func (s shared) newNode(of noderoles.Process, server bool, has func(role string) bool) (*noderoles.Node, error) {
 	services := s.cfg.keptServices
 	if len(services) == 0 {
 		services, _ = s.cfg.Services.Ranges() // checked by Validate
 	}
 	var runtime *nodehost.RuntimeConfig
 	if has(noderoles.RuntimeName) {
-		of := s.cfg.containerRuntime(s.dir)
-		runtime = &of
+		builtin := s.cfg.containerRuntime(s.dir)
+		runtime = &builtin
 	}
-	s.node, err = noderoles.New(noderoles.Config{
+	return noderoles.New(noderoles.Config{
 		NodeName: s.cfg.NodeName,
 		Dir:      s.dir,
 		Here: noderoles.Here{
-			Server:   s.server != nil,
+			Server:   server,
 			Runtime:  runtime,
 			Proxy:    has(noderoles.ProxyName),
 			Policies: has(noderoles.PolicyName),
 		},
-		Process: process,
+		Process: of,
 		Addresses: noderoles.Addresses{
 			PodCIDRs:     s.cfg.PodCIDRs,
 			NodeIPs:      s.cfg.nodeIPs(),
 			Services:     services,
-			ClusterCIDRs: s.cfg.clusterRanges(s.server != nil),
+			ClusterCIDRs: s.cfg.clusterRanges(server),
 		},
 		Options: noderoles.Options{
 			Endpoint:  s.cfg.RuntimeEndpoint,
@@ -145,30 +150,29 @@ func (s *site) addNode(process noderoles.Process, has func(role string) bool) (e
 		Marks:        s.marks,
 		Log:          s.log,
 	})
-	return err
 }
 
 // client creates the client of a role's user.
-func (s *site) client(r roleIdentity) *client.Client {
+func (s shared) client(r roleIdentity) *client.Client {
 	return s.connect(r.user(s.cfg), r.agent+"/"+version.Kubernetes)
 }
 
 // logOf returns the log of a component.
-func (s *site) logOf(component string) *slog.Logger { return s.log.With(eventlog.Key, component) }
+func (s shared) logOf(component string) *slog.Logger { return s.log.With(eventlog.Key, component) }
 
 // addRoles adds the roles selected by want to group. The roles of one wave start together. names are the names of the
 // waves; the last one is that of all further waves. The parts first start with the first wave.
-func (s *site) addRoles(group *run.Group, started func(string, time.Duration), want func(
-	*role,
-) bool, first []run.Part, names ...string,
+func (p *process) addRoles(
+	group *run.Group, started func(string, time.Duration), want func(*role) bool, first []run.Part,
+	names ...string,
 ) error {
-	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(s.cfg) }) {
+	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(p.cfg) }) {
 		var parts []run.Part
 		if i == 0 {
 			parts = first
 		}
 		for _, r := range wave {
-			f, err := r.make(s)
+			f, err := r.make(p)
 			if err != nil {
 				return err
 			}
@@ -183,13 +187,13 @@ func (s *site) addRoles(group *run.Group, started func(string, time.Duration), w
 	return nil
 }
 
-func (s *site) apiServer() (run.Func, error) { return s.server.server.Run, nil }
+func (p *process) apiServer() (run.Func, error) { return p.server.server.Run, nil }
 
-func (s *site) configuration() (run.Func, error) { return s.server.files.Part(), nil }
+func (p *process) configuration() (run.Func, error) { return p.server.files.Part(), nil }
 
 // certificates renews the certificates of this process.
-func (s *site) certificates() (run.Func, error) {
-	c := s.server.c
+func (p *process) certificates() (run.Func, error) {
+	c := p.server.c
 	agent := "keelson-certificates/" + version.Kubernetes
 	signer := authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "", auth.InProcess)
 	return renewal.Config{
@@ -197,17 +201,17 @@ func (s *site) certificates() (run.Func, error) {
 		Dir:              c.dir,
 		URL:              c.URL(),
 		MergedKubeconfig: c.cfg.MergedKubeconfig,
-		Server:           s.server.server,
-		Store:            s.server.raw,
-		Tokens:           s.server.tokens,
-		Signer:           s.connect(signer, agent),
-		Events:           s.connect(user("system:kube-controller-manager"), agent),
-		Log:              s.logOf(eventlog.Certificates),
+		Server:           p.server.server,
+		Store:            p.server.raw,
+		Tokens:           p.server.tokens,
+		Signer:           p.connect(signer, agent),
+		Events:           p.connect(user("system:kube-controller-manager"), agent),
+		Log:              p.logOf(eventlog.Certificates),
 	}.Run, nil
 }
 
-func (s *site) etcdAPI() (run.Func, error) {
-	c := s.server.c
+func (p *process) etcdAPI() (run.Func, error) {
+	c := p.server.c
 	return storage.EtcdAPI{
 		Listener: c.etcd,
 		Share:    c.shares.Other,
@@ -215,96 +219,96 @@ func (s *site) etcdAPI() (run.Func, error) {
 		Admit:    c.keys.AdmitEtcd,
 		URL:      c.EtcdURL(),
 		Dir:      string(c.dir),
-		Log:      s.logOf(eventlog.Store),
-	}.Serve(s.server.raw), nil
+		Log:      p.logOf(eventlog.Store),
+	}.Serve(p.server.raw), nil
 }
 
 // controllers returns the controllers, which wait to become the leader where there is an election.
-func (s *site) controllers() (run.Func, error) {
-	cfg := s.controllerConfig()
-	if s.election.Off {
+func (p *process) controllers() (run.Func, error) {
+	cfg := p.controllerConfig()
+	if p.election.Off {
 		return func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }, nil
 	}
-	e := s.election.For(controllersLease)
+	e := p.election.For(controllersLease)
 	e.Component = controllersLease
-	return agents.Elected(cfg.Clients(""), e, s.cfg.NodeName, s.waitAgain, cfg.Log, func(ctx context.Context) error {
+	return agents.Elected(cfg.Clients(""), e, p.cfg.NodeName, p.waitAgain, cfg.Log, func(ctx context.Context) error {
 		return runControllers(ctx, cfg, func() {})
 	}), nil
 }
 
 // controllerConfig is the configuration of this process's controllers.
-func (s *site) controllerConfig() controllers.Config {
-	options := s.cfg.Controllers
-	if s.server != nil {
+func (p *process) controllerConfig() controllers.Config {
+	options := p.cfg.Controllers
+	if p.server != nil {
 		if len(options.PodRanges.Cluster) == 0 {
 			options.PodRanges.Cluster = []netip.Prefix{nodehost.DefaultClusterCIDR}
 		}
-		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // checked by Validate
-		if s.cfg.wholeControlPlane() {                          // only nodes of this process have long leases
+		options.PodRanges.Reserved, _ = p.cfg.Services.Ranges() // checked by Validate
+		if p.cfg.wholeControlPlane() {                          // only nodes of this process have long leases
 			options.Nodes.LeasesSince = time.Now()
 		}
 	}
 	return controllers.Config{
 		Clients: func(name string) *client.Client {
 			if name == "" {
-				return s.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+version.Kubernetes)
+				return p.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+version.Kubernetes)
 			}
-			return s.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess),
+			return p.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess),
 				name+"/"+version.Kubernetes)
 		},
-		Marks:       s.marks,
-		Log:         s.logOf(eventlog.ControllerManager),
+		Marks:       p.marks,
+		Log:         p.logOf(eventlog.ControllerManager),
 		ClusterName: "keelson",
-		RootCA:      s.signers.RootCA,
-		TokenKey:    s.signers.Tokens,
-		Authorities: s.signers.Authorities,
+		RootCA:      p.signers.RootCA,
+		TokenKey:    p.signers.Tokens,
+		Authorities: p.signers.Authorities,
 		Options:     options,
-		Metrics:     s.metrics.controllers,
-		Gates:       s.cfg.Gates,
+		Metrics:     p.metrics.controllers,
+		Gates:       p.cfg.Gates,
 	}
 }
 
 // scheduler returns the scheduler, which waits to become the leader where there is an election.
-func (s *site) scheduler() (run.Func, error) {
+func (p *process) scheduler() (run.Func, error) {
 	cfg := loop.Config{
-		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+version.Kubernetes),
-		Claims: s.metrics.claims,
-		Gates:  s.cfg.Gates,
-		Marks:  s.marks,
-		Log:    s.logOf(eventlog.Scheduler),
+		Client: p.connect(user("system:kube-scheduler"), "kube-scheduler/"+version.Kubernetes),
+		Claims: p.metrics.claims,
+		Gates:  p.cfg.Gates,
+		Marks:  p.marks,
+		Log:    p.logOf(eventlog.Scheduler),
 	}
-	if !s.election.Off && !s.waitAgain {
+	if !p.election.Off && !p.waitAgain {
 		cfg.LeaderElect = true
-		cfg.Election = s.election.For(scheduling.Lease)
+		cfg.Election = p.election.For(scheduling.Lease)
 	}
-	life, err := scheduling.New(cfg, s.cfg.Scheduler, s.metrics.scheduler, s.rejected)
+	life, err := scheduling.New(cfg, p.cfg.Scheduler, p.metrics.scheduler, p.rejected)
 	if err != nil {
 		return nil, err
 	}
-	if !s.election.Off && s.waitAgain {
-		e := s.election.For(scheduling.Lease)
+	if !p.election.Off && p.waitAgain {
+		e := p.election.For(scheduling.Lease)
 		e.Component = life.Reporter()
-		return agents.Elected(cfg.Client, e, s.cfg.NodeName, true, cfg.Log, func(ctx context.Context) error {
+		return agents.Elected(cfg.Client, e, p.cfg.NodeName, true, cfg.Log, func(ctx context.Context) error {
 			return life.Run(ctx, func() {})
 		}), nil
 	}
 	return life.Run, nil
 }
 
-func (s *site) fakeNodes() (run.Func, error) {
-	n := s.cfg.FakeNodes
-	if s.cfg.Rootless && n+len(s.cfg.FakeNames) == 0 && !s.cfg.NoNode {
+func (p *process) fakeNodes() (run.Func, error) {
+	n := p.cfg.FakeNodes
+	if p.cfg.Rootless && n+len(p.cfg.FakeNames) == 0 && !p.cfg.NoNode {
 		n = 1
 	}
 	sim, err := simulate.New(simulate.Config{
-		Client: s.connect(user("system:serviceaccount:kube-system:simulate-controller"),
+		Client: p.connect(user("system:serviceaccount:kube-system:simulate-controller"),
 			"keelson-simulate/"+version.Kubernetes),
 		Nodes:     n,
-		Names:     s.cfg.FakeNames,
-		Renew:     s.cfg.FakeHeartbeat,
-		Untainted: s.cfg.Rootless,
-		Marks:     s.marks,
-		Log:       s.logOf(eventlog.FakeNodes),
+		Names:     p.cfg.FakeNames,
+		Renew:     p.cfg.FakeHeartbeat,
+		Untainted: p.cfg.Rootless,
+		Marks:     p.marks,
+		Log:       p.logOf(eventlog.FakeNodes),
 	})
 	if err != nil {
 		return nil, err

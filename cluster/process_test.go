@@ -71,19 +71,19 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// process is a child that ends with the test.
-type process struct {
+// child is a process that ends with the test.
+type child struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	ready chan struct{} // closed when it says so
 }
 
-func (p *process) kill() {
+func (p *child) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended
 }
 
-func spawn(t *testing.T, j job) *process {
+func spawn(t *testing.T, j job) *child {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
 		"Role":       j.Role,
@@ -99,7 +99,7 @@ func spawn(t *testing.T, j job) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{
+	p := &child{
 		cmd:   exec.Command(os.Args[0], "-test.run=^TestProcess$"),
 		ended: make(chan struct{}),
 		ready: make(
@@ -136,7 +136,7 @@ func spawn(t *testing.T, j job) *process {
 	return p
 }
 
-func (p *process) wait(t *testing.T) {
+func (p *child) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.ready:
@@ -327,7 +327,7 @@ func rules(t *testing.T, cs kubernetes.Interface, other *rest.Config) {
 func TestOneControllerManagerWorks(t *testing.T) {
 	dirs, configs := twoServers(t)
 	clientset := kubernetes.NewForConfigOrDie(configs[0])
-	managers := map[string]*process{}
+	managers := map[string]*child{}
 	holder := func() string {
 		l, err := clientset.CoordinationV1().Leases("kube-system").Get(t.Context(), controllersLease,
 			metav1.GetOptions{})
@@ -336,7 +336,7 @@ func TestOneControllerManagerWorks(t *testing.T) {
 		}
 		return *l.Spec.HolderIdentity
 	}
-	manager := func(dir datadir.Dir) *process {
+	manager := func(dir datadir.Dir) *child {
 		p := spawn(t, job{Role: "controller-manager", RoleConfig: RoleConfig{DataDir: dir}})
 		p.wait(t)
 		return p

@@ -36,7 +36,7 @@ type role struct {
 	choice string
 	roleIdentity
 	// make builds the role. A nil Func: there is nothing to run.
-	make func(*site) (run.Func, error)
+	make func(*process) (run.Func, error)
 	// purge removes the role's kernel objects after its process has ended; `keelson down` calls it. If nothing is
 	// there, that is no error.
 	purge func(ctx context.Context, dir datadir.Dir) error

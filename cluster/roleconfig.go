@@ -171,13 +171,17 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	s := &site{
-		cfg:      cfg,
-		dir:      cfg.DataDir,
-		marks:    marks,
-		log:      r.log(),
-		metrics:  metrics,
-		election: r.Election,
+	signers, err := r.Signing.Signers(r.DataDir, kept.CA.Get)
+	if err != nil {
+		return err
+	}
+	common := shared{
+		cfg:     cfg,
+		dir:     cfg.DataDir,
+		marks:   marks,
+		log:     r.log(),
+		signers: signers,
+		metrics: metrics,
 		connect: func(u *auth.User, agent string) *client.Client {
 			if u.Name == row.user(cfg).Name {
 				return base
@@ -185,15 +189,14 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			return membership.AsAccount(base, anonymous, u.Name, agent)
 		},
 	}
-	if s.signers, err = r.Signing.Signers(r.DataDir, kept.CA.Get); err != nil {
-		return err
-	}
+	var node *noderoles.Node
 	if row.node {
-		if err := s.addNode(noderoles.Process{}, func(role string) bool { return role == row.name }); err != nil {
+		only := func(role string) bool { return role == row.name }
+		if node, err = common.newNode(noderoles.Process{}, false, only); err != nil {
 			return err
 		}
 	}
-	work, err := row.make(s)
+	work, err := row.make(&process{shared: common, election: r.Election, node: node})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func table() []role {
 	return []role{
 		{
 			name:    "apiserver",
-			make:    (*site).apiServer,
+			make:    (*process).apiServer,
 			options: apiOptions,
 			roleCommand: roleCommand{
 				word:  "apiserver",
@@ -38,9 +38,9 @@ func table() []role {
 				run:  runAPIServer,
 			},
 		},
-		{name: "configuration", make: (*site).configuration},
-		{name: "certificates", needs: []string{"apiserver"}, make: (*site).certificates},
-		{name: "etcd API", when: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
+		{name: "configuration", make: (*process).configuration},
+		{name: "certificates", needs: []string{"apiserver"}, make: (*process).certificates},
+		{name: "etcd API", when: func(c Config) bool { return c.EtcdListen != "" }, make: (*process).etcdAPI},
 		{name: "network", node: true, make: onNode((*noderoles.Node).Network)},
 		{
 			name:    noderoles.RuntimeName,
@@ -60,7 +60,7 @@ func table() []role {
 			name:  "controllers",
 			needs: []string{"apiserver"},
 			when:  Config.agents,
-			make:  (*site).controllers,
+			make:  (*process).controllers,
 			roleIdentity: roleIdentity{
 				user:  userNamed("system:kube-controller-manager"),
 				agent: "kube-controller-manager",
@@ -85,7 +85,7 @@ func table() []role {
 			needs:  []string{"apiserver"},
 			when:   Config.agents,
 			choice: schedulerChoice,
-			make:   (*site).scheduler,
+			make:   (*process).scheduler,
 			roleIdentity: roleIdentity{
 				user:  userNamed("system:kube-scheduler"),
 				agent: "kube-scheduler",
@@ -109,7 +109,7 @@ func table() []role {
 			name:  "fake nodes",
 			needs: []string{"apiserver"},
 			when:  Config.fakeNodes,
-			make:  (*site).fakeNodes,
+			make:  (*process).fakeNodes,
 			roleIdentity: roleIdentity{
 				user:  userNamed("system:serviceaccount:kube-system:simulate-controller"),
 				agent: "keelson-simulate",
@@ -230,8 +230,8 @@ func table() []role {
 }
 
 // onNode makes a role of the process's node.
-func onNode(role func(*noderoles.Node) (run.Func, error)) func(*site) (run.Func, error) {
-	return func(s *site) (run.Func, error) { return role(s.node) }
+func onNode(role func(*noderoles.Node) (run.Func, error)) func(*process) (run.Func, error) {
+	return func(p *process) (run.Func, error) { return role(p.node) }
 }
 
 // userNamed returns a function that makes the user name.
