@@ -178,3 +178,27 @@ func BenchmarkListPods(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkListByLabel lists the 500 of 30,000 pods that have a label.
+func BenchmarkListByLabel(b *testing.B) {
+	h := inMemory(b).As(servertest.Admin)
+	for i := range 30000 {
+		pod := roomyPod(fmt.Sprintf("web-%d", i))
+		pod.Labels = map[string]string{"app": fmt.Sprintf("app-%d", i%60), "tier": "web"}
+		body, err := json.Marshal(pod)
+		if err != nil {
+			b.Fatal(err)
+		}
+		call(b, h, "POST", "/api/v1/namespaces/default/pods", "application/json", body, http.StatusCreated)
+	}
+	for _, media := range []wire.Media{wire.JSON, wire.Proto} {
+		for _, value := range []string{"app-7", "none"} {
+			b.Run(media.String()+"/"+value, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					call(b, h, "GET", "/api/v1/pods?labelSelector=app%3D"+value, media.String(), nil, http.StatusOK)
+				}
+			})
+		}
+	}
+}

@@ -23,6 +23,7 @@ type packed struct {
 	records  *Records
 	key      string
 	revision int64
+	labels   map[string]string
 	value    deflate.Packed
 
 	mu    sync.Mutex
@@ -38,6 +39,7 @@ func (r *Records) Keep(e *Entry, value []byte) Kept {
 		records:  r,
 		key:      e.Key,
 		revision: e.Revision,
+		labels:   e.Object.GetLabels(),
 		value:    deflate.Pack(value),
 		entry:    weak.Make(e),
 	}}
@@ -55,6 +57,17 @@ func (k Kept) Key() string {
 		return k.entry.Key
 	}
 	return ""
+}
+
+// Labels are the object's labels, which are shared; nil for none.
+func (k Kept) Labels() map[string]string {
+	switch {
+	case k.packed != nil:
+		return k.packed.labels
+	case k.entry != nil:
+		return k.entry.Object.GetLabels()
+	}
+	return nil
 }
 
 // Size is the object's stored size in bytes; 0: unknown, or none.

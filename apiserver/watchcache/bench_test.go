@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/apiserver/objects"
@@ -67,6 +68,14 @@ func filled(b *testing.B, n int) *watchcache.Resource {
 	return r
 }
 
+func selected(label, field string, limit int64) objects.ListQuery {
+	selector, err := labels.Parse(label)
+	if err != nil {
+		panic(err)
+	}
+	return objects.ListQuery{Labels: selector, Fields: fields.ParseSelectorOrDie(field), Limit: limit}
+}
+
 type protobuf struct{}
 
 func (protobuf) Key() string { return "protobuf" }
@@ -102,11 +111,9 @@ func BenchmarkList5000(b *testing.B) {
 				Fields:    fields.Everything(),
 			}, 250,
 		},
-		{"node", func() objects.ListQuery {
-			q := objectstest.Everything()
-			q.Fields = fields.ParseSelectorOrDie("spec.nodeName=node-5")
-			return q
-		}(), 5},
+		{"node", selected("", "spec.nodeName=node-5", 0), 5},
+		{"node, a page", selected("", "spec.nodeName=node-5", 500), 5},
+		{"label of none", selected("app=other", "", 0), 0},
 	}
 	for _, tc := range tests {
 		b.Run(tc.name, func(b *testing.B) {

@@ -76,7 +76,7 @@ func (c *Cache) readAll(
 			case l.err != nil:
 				treesOf(fresh, l.resource).setDecodeError(l.key, l.rev, l.err)
 			case !l.kept.None():
-				treesOf(fresh, l.resource).replace(objects.Kept{}, l.kept)
+				treesOf(fresh, l.resource).replace(item{}, l.kept)
 			}
 		}
 	}

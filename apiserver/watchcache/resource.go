@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/btree"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/api/kind"
@@ -33,8 +32,8 @@ type Resource struct {
 	// mu guards the following fields; readers of single entries share it.
 	mu              sync.RWMutex
 	trees           *trees
-	last            int64     // revision of this resource's last change, or of the load
-	latest          *snapshot // of the main tree, nil after a change
+	last            int64   // revision of this resource's last change, or of the load
+	latest          *forest // a clone of the trees, nil after a change
 	snapshots       []*snapshot
 	window          window
 	expireScheduled bool // a timer for the window is set
@@ -72,13 +71,14 @@ func (r *Resource) reset(t *trees, rev int64) {
 func (r *Resource) apply(ch *change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ch.prev = r.trees.get(ch.key)
+	before := r.trees.get(ch.key)
+	ch.prev = before.kept
 	r.trees.setDecodeError(ch.key, ch.rev, ch.err)
 	if ch.prev.None() && ch.cur.None() {
 		return
 	}
 	ch.resource = r
-	r.trees.replace(ch.prev, ch.cur)
+	r.trees.replace(before, ch.cur)
 	r.last = ch.rev
 	r.latest = nil
 	r.addToWindowLocked(ch)
@@ -162,8 +162,8 @@ func (r *Resource) await(ctx context.Context, latest bool, rev int64) error {
 // All iterates over the objects of a namespace ("": all) without waiting; for in-process readers.
 func (r *Resource) All(namespace string) iter.Seq[*objects.Entry] {
 	return func(yield func(*objects.Entry) bool) {
-		prefix := r.records.KeyPrefix(namespace)
-		ascend(r.snapshot().tree, "", prefix, prefix, yield)
+		whole := span{prefix: r.records.KeyPrefix(namespace)}
+		r.snapshot().each(whole, func(it item) bool { return yield(it.kept.Entry()) })
 	}
 }
 
@@ -253,13 +253,19 @@ func (r *Resource) listSnapshot(
 	ctx context.Context, snap *snapshot, rev int64, q *objects.ListQuery, p objects.Plan,
 ) (*objects.List, error) {
 	page := r.records.NewPage(q, p, rev)
+	labels := newLabelMatcher(q.Labels)
+	part := r.spanOf(q)
+	part.from = p.From
 	seen := 0
 	cpusem.Processors.Do(func() {
-		ascend(snap.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
+		snap.each(part, func(it item) bool {
 			if seen++; seen%objectsPerCheck == 0 {
 				cpusem.Processors.Yield()
+				if ctx.Err() != nil {
+					return false
+				}
 			}
-			return (seen%objectsPerCheck != 0 || ctx.Err() == nil) && page.Add(e)
+			return !labels.matches(it.labels) || page.Add(it.kept.Entry())
 		})
 	})
 	if err := ctx.Err(); err != nil {
@@ -267,31 +273,32 @@ func (r *Resource) listSnapshot(
 	}
 	list := page.List()
 	if list.Continue != "" {
-		r.addSnapshot(&snapshot{rev: rev, tree: snap.tree})
+		r.addSnapshot(&snapshot{rev, snap.forest})
 	}
 	return list, nil
 }
 
-// listIndexed answers a list of one object or by an indexed field without walking the resource; nil: not such a list.
+// listIndexed answers a list of one object or by an indexed field from the trees themselves, because a snapshot would
+// make the next writes more expensive; nil: not such a list.
 func (r *Resource) listIndexed(q *objects.ListQuery, plan objects.Plan) *objects.List {
-	if q.Fields.Empty() || q.Limit > 0 {
+	part := r.spanOf(q)
+	if q.Limit > 0 || part.key == "" && part.index == "" {
 		return nil
 	}
-	key, name, value := r.indexLookup(q)
-	if key == "" && name == "" {
-		return nil
-	}
+	part.from = plan.From
+	labels := newLabelMatcher(q.Labels)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	page := r.records.NewPage(q, plan, r.revisionLocked())
-	if key != "" {
-		if kept := r.trees.get(key); !kept.None() && key >= plan.From {
-			page.Add(kept.Entry())
-		}
-		return page.List()
-	}
-	ascend(r.trees.indexes[name].tree, value, plan.Prefix, plan.From, page.Add)
+	r.trees.each(part, func(it item) bool { return !labels.matches(it.labels) || page.Add(it.kept.Entry()) })
 	return page.List()
+}
+
+// spanOf returns the part of the trees with all objects that a query selects.
+func (r *Resource) spanOf(q *objects.ListQuery) span {
+	part := span{prefix: r.records.KeyPrefix(q.Namespace)}
+	part.key, part.index, part.value = r.indexLookup(q)
+	return part
 }
 
 // indexLookup returns the one key, or the one value of an indexed field, to which a query is restricted.
@@ -325,27 +332,31 @@ func (r *Resource) namespaceOf(key string) string {
 	return ns
 }
 
-// snapshot is the main tree at a revision; it is never modified.
+// snapshot is the state of the resource at a revision; it is never modified.
 type snapshot struct {
-	rev  int64
-	tree *btree.BTreeG[item]
+	rev int64
+	*forest
 }
 
-// snapshot returns the current state. It blocks writers only while it marks the tree as shared (copy-on-write).
+// snapshot returns the current state. It blocks writers only while it marks the trees as shared (copy-on-write).
 func (r *Resource) snapshot() *snapshot {
 	r.mu.RLock()
 	s := r.latest
 	at := r.revisionLocked()
 	r.mu.RUnlock()
 	if s != nil {
-		return &snapshot{at, s.tree}
+		return &snapshot{at, s}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.snapshotLocked()
+}
+
+func (r *Resource) snapshotLocked() *snapshot {
 	if r.latest == nil {
-		r.latest = &snapshot{r.revisionLocked(), r.trees.main.Clone()}
+		r.latest = r.trees.clone()
 	}
-	return &snapshot{r.revisionLocked(), r.latest.tree}
+	return &snapshot{r.revisionLocked(), r.latest}
 }
 
 // snapshotAt returns the state at exactly rev if it is the current one or kept for further pages.

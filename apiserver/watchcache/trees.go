@@ -17,10 +17,11 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// item is an entry of a tree; by is the indexed field's value, empty in the main tree.
+// item is an entry of a tree; indexValue is the indexed field's value, empty in the main tree.
 type item struct {
 	indexValue, key string
 	kept            objects.Kept
+	labels          *labelSet
 }
 
 func less(a, b item) bool {
@@ -32,11 +33,17 @@ func less(a, b item) bool {
 
 const degree = 32
 
-// trees are a resource's objects in key order, and one index per indexed field.
-type trees struct {
+// forest has a resource's objects in key order, and one index per indexed field.
+type forest struct {
 	main    *btree.BTreeG[item]
-	bytes   int // stored bytes of all objects
 	indexes map[string]*index
+}
+
+// trees are the current state of a resource.
+type trees struct {
+	forest
+	labels labelSets
+	bytes  int // stored bytes of all objects
 	// decodeErrors has the decoding error of keys without an entry. Such an object must not look absent: a client could
 	// delete its dependents.
 	decodeErrors map[string]error
@@ -48,7 +55,10 @@ type index struct {
 }
 
 func newTrees(indexed map[string]func(kind.Object) string) *trees {
-	t := &trees{main: btree.NewG(degree, less), indexes: make(map[string]*index, len(indexed))}
+	t := &trees{
+		forest: forest{main: btree.NewG(degree, less), indexes: make(map[string]*index, len(indexed))},
+		labels: labelSets{},
+	}
 	for name, value := range indexed {
 		t.indexes[name] = &index{value, btree.NewG(degree, less)}
 	}
@@ -108,32 +118,36 @@ func (t *trees) find(key string) (objects.Kept, error) {
 	if err := t.decodeErrors[key]; err != nil {
 		return objects.Kept{}, apierrors.NewInternalError(err)
 	}
-	return t.get(key), nil
+	return t.get(key).kept, nil
 }
 
-// replace replaces prev by cur; either may be none.
-func (t *trees) replace(prev, cur objects.Kept) {
-	t.bytes += cur.Size() - prev.Size()
+// replace replaces prev, the item that get returned, by cur; either may be none.
+func (t *trees) replace(prev item, cur objects.Kept) {
+	t.bytes += cur.Size() - prev.kept.Size()
+	next := item{key: cur.Key(), kept: cur}
+	if !cur.None() {
+		next.labels = t.labels.take(cur.Labels(), prev.labels)
+	}
+	t.labels.release(prev.labels)
 	switch {
 	case !cur.None():
-		t.main.ReplaceOrInsert(item{key: cur.Key(), kept: cur})
-	case !prev.None():
-		t.main.Delete(item{key: prev.Key()})
+		t.main.ReplaceOrInsert(next)
+	case !prev.kept.None():
+		t.main.Delete(item{key: prev.key})
 	}
 	for _, ix := range t.indexes {
-		ix.replace(prev, cur)
+		ix.replace(prev, next)
 	}
 }
 
-func (ix *index) replace(prev, cur objects.Kept) {
-	if !prev.None() {
-		was := ix.of(prev)
-		if cur.None() || ix.of(cur) != was {
-			ix.tree.Delete(item{indexValue: was, key: prev.Key()})
-		}
+func (ix *index) replace(prev, cur item) {
+	prev.indexValue = ix.of(prev.kept)
+	cur.indexValue = ix.of(cur.kept)
+	if !prev.kept.None() && (cur.kept.None() || cur.indexValue != prev.indexValue) {
+		ix.tree.Delete(prev)
 	}
-	if !cur.None() {
-		ix.tree.ReplaceOrInsert(item{indexValue: ix.of(cur), key: cur.Key(), kept: cur})
+	if !cur.kept.None() {
+		ix.tree.ReplaceOrInsert(cur)
 	}
 }
 
@@ -145,18 +159,44 @@ func (ix *index) of(kept objects.Kept) string {
 	return ix.value(kept.Entry().Object)
 }
 
-// get returns none if the key does not exist.
-func (t *trees) get(key string) objects.Kept {
-	it, _ := t.main.Get(item{key: key})
-	return it.kept
+// get returns an empty item if the key does not exist.
+func (f *forest) get(key string) item {
+	it, _ := f.main.Get(item{key: key})
+	return it
 }
 
-// ascend visits tree from (by, from) while by is the same and the key has the prefix.
-func ascend(tree *btree.BTreeG[item], indexValue, prefix, from string, visit func(*objects.Entry) bool) {
-	tree.AscendGreaterOrEqual(item{indexValue: indexValue, key: max(from, prefix)}, func(it item) bool {
-		if it.indexValue != indexValue || len(it.key) < len(prefix) || it.key[:len(prefix)] != prefix {
+// clone returns the forest as it is now. It is never modified: both share their nodes until these change.
+func (f *forest) clone() *forest {
+	out := &forest{main: f.main.Clone(), indexes: make(map[string]*index, len(f.indexes))}
+	for name, ix := range f.indexes {
+		out.indexes[name] = &index{ix.value, ix.tree.Clone()}
+	}
+	return out
+}
+
+// span is a part of a forest: one key, the objects with one value of an indexed field, or all.
+type span struct {
+	key          string
+	index, value string // index is "" for all
+	prefix, from string // of the keys
+}
+
+// each visits a span in key order until visit returns false.
+func (f *forest) each(s span, visit func(item) bool) {
+	if s.key != "" {
+		if it := f.get(s.key); !it.kept.None() && s.key >= s.from {
+			visit(it)
+		}
+		return
+	}
+	tree := f.main
+	if s.index != "" {
+		tree = f.indexes[s.index].tree
+	}
+	tree.AscendGreaterOrEqual(item{indexValue: s.value, key: max(s.from, s.prefix)}, func(it item) bool {
+		if it.indexValue != s.value || !strings.HasPrefix(it.key, s.prefix) {
 			return false
 		}
-		return visit(it.kept.Entry())
+		return visit(it)
 	})
 }

@@ -154,12 +154,10 @@ func failedWatch(err error) objects.Watch {
 func (r *Resource) register(w *watcher) *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.latest == nil {
-		r.latest = &snapshot{r.revisionLocked(), r.trees.main.Clone()}
-	}
-	w.start = r.revisionLocked()
+	state := r.snapshotLocked()
+	w.start = state.rev
 	r.watches.add(w)
-	return &snapshot{w.start, r.latest.tree}
+	return state
 }
 
 // run delivers events until ctx or the cache ends, or w is terminated.
@@ -264,18 +262,21 @@ func (w *watcher) deliverState(ctx context.Context, query *objects.ListQuery, st
 	now := time.Now()
 	ok := true
 	seen := 0
-	visit := func(e *objects.Entry) bool {
+	labels := newLabelMatcher(query.Labels)
+	visit := func(it item) bool {
 		if seen++; seen%objectsPerCheck == 0 {
 			cpusem.Processors.Yield()
 			ok = ctx.Err() == nil
 		}
-		if ok && (w.selection.all || resource.records.Selects(query, e.Object)) {
+		if !ok || !labels.matches(it.labels) {
+			return ok
+		}
+		if e := it.kept.Entry(); w.selection.all || resource.records.Selects(query, e.Object) {
 			ok = w.offer(ctx, objects.Event{Type: watch.Added, Entry: e, At: now})
 		}
 		return ok
 	}
-	prefix := resource.records.KeyPrefix(query.Namespace)
-	cpusem.Processors.Do(func() { ascend(state.tree, "", prefix, prefix, visit) })
+	cpusem.Processors.Do(func() { state.each(resource.spanOf(query), visit) })
 	if ok && query.SendInitialEvents != nil && query.Bookmarks {
 		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: resource.bookmark(state.rev, true), At: now})
 	}
