@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -130,9 +129,7 @@ func renewCertsCommand(std Stdio, dir *string) *cobra.Command {
 func printCerts(out io.Writer, list []pki.Info, format string, now time.Time) error {
 	switch format {
 	case "json":
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(list)
+		return printJSON(out, list)
 	case "", "table":
 	default:
 		return fmt.Errorf("-o %s is neither json nor table", format)

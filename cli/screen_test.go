@@ -132,6 +132,16 @@ func TestTablesFit(t *testing.T) {
 	}
 }
 
+// TestNoPodWaits: a question about more nodes has an answer where no pod waits for one.
+func TestNoPodWaits(t *testing.T) {
+	var out bytes.Buffer
+	const want = "no pod waits for a node; -f FILE places those of a manifest\n" +
+		"0 placed, 0 pending, 0 preempted, 0 lost; 1 node\n"
+	if err := printWhatIf(narrow(&out), &simulation.Answer{Nodes: 1}); err != nil || out.String() != want {
+		t.Errorf("got %v,\n%s\nwant\n%s", err, out.String(), want)
+	}
+}
+
 // TestLocale: the first variable that is set decides, and none is no choice.
 func TestLocale(t *testing.T) {
 	for _, tc := range []struct {

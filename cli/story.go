@@ -151,8 +151,7 @@ func (f *storyFlags) printStory(
 	}
 	defer func() { _ = body.Close() }()
 	if f.output == "json" {
-		_, err := io.Copy(std.Out, body)
-		return err
+		return copyJSON(std.Out, body)
 	}
 	caller := f.caller()
 	return printStories(ctx, body, std.screen(), func(out io.Writer, s *story.Story, color bool, width int) {
@@ -288,7 +287,7 @@ func (f *storyFlags) print(std Stdio, answer any, err error, words func()) error
 	case err != nil:
 		return err
 	case f.output == "json":
-		return json.NewEncoder(std.Out).Encode(answer)
+		return printJSON(std.Out, answer)
 	}
 	words()
 	return nil

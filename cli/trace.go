@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -115,7 +114,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 		}
 		reached = reached && t.Reached()
 		if f.output == "json" {
-			if err := json.NewEncoder(std.Out).Encode(t); err != nil {
+			if err := printJSON(std.Out, t); err != nil {
 				return err
 			}
 			continue

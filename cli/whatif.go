@@ -4,7 +4,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,7 +64,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 			return err
 		}
 		if f.output == "json" {
-			return json.NewEncoder(std.Out).Encode(answer)
+			return printJSON(std.Out, answer)
 		}
 		return printWhatIf(std.screen(), answer)
 	}
@@ -114,6 +113,15 @@ func fitting(d *decisions.Attempt) string {
 	return fmt.Sprintf("%d of %s %s", d.Feasible, words.Count(d.Nodes, "node"), words.Verb(d.Feasible, "fits", "fit"))
 }
 
+// printOutcomes prints a row for each pod.
+func printOutcomes(out *screen, cells [][]string) error {
+	if len(cells) == 0 {
+		_, err := fmt.Fprintln(out, "no pod waits for a node; -f FILE places those of a manifest")
+		return err
+	}
+	return printTable(out, []string{"POD", "WHY", "NODE", "REASON"}, cells)
+}
+
 // printWhatIf prints where pods would go.
 func printWhatIf(out *screen, answer *simulation.Answer) error {
 	counts := map[string]int{}
@@ -155,7 +163,7 @@ func printWhatIf(out *screen, answer *simulation.Answer) error {
 	for _, l := range answer.Lost {
 		cells = append(cells, []string{l.Namespace + "/" + l.Name, "lost", "<none>", l.Why})
 	}
-	if err := printTable(out, []string{"POD", "WHY", "NODE", "REASON"}, cells); err != nil {
+	if err := printOutcomes(out, cells); err != nil {
 		return err
 	}
 	for _, note := range answer.Notes {

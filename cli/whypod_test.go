@@ -67,7 +67,7 @@ func TestWhyNotReady(t *testing.T) {
 		args []string
 		line int
 		want string
-	}{{nil, 1, "   not ready " + want}, {[]string{"-o", "json"}, 0, `"notReady":["` + want}} {
+	}{{nil, 1, "   not ready " + want}, {[]string{"-o", "json"}, 8, `        "` + want}} {
 		var out, said bytes.Buffer
 		args := append([]string{"keelson", "why", "pod/web", "--kubeconfig", kubeconfig}, tt.args...)
 		code := Run(t.Context(), args, Stdio{In: strings.NewReader(""), Out: &out, Err: &said})

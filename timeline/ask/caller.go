@@ -104,7 +104,7 @@ func (c *Caller) Unknown(ctx context.Context, name string, cause error) error {
 	body, err := c.Get(ctx, "/api/v1/namespaces/"+url.PathEscape(c.Namespace)+"/pods/"+url.PathEscape(name))
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("pod %s/%s %w", c.Namespace, name, ErrNoObject)
+		return fmt.Errorf("pod %s/%s %w%s", c.Namespace, name, ErrNoObject, c.namesakes(ctx, name))
 	case err != nil:
 		return cause
 	}
@@ -116,6 +116,22 @@ func (c *Caller) Unknown(ctx context.Context, name string, cause error) error {
 	return fmt.Errorf("the steps of pod %s/%s are not remembered: it was made at %s, before this server started or "+
 		"more than %d pods ago",
 		c.Namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), ledger.DefaultLimit)
+}
+
+// namesakes asks whether one of the owners with this name was meant; empty: there is none.
+func (c *Caller) namesakes(ctx context.Context, name string) string {
+	var found []string
+	for _, o := range Owners {
+		var meta metav1.PartialObjectMetadata
+		path := o.Path + "/namespaces/" + url.PathEscape(c.Namespace) + "/" + o.Resource + "/" + url.PathEscape(name)
+		if c.read(ctx, path, &meta) == nil {
+			found = append(found, o.Words[0]+"/"+name)
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return ": did you mean " + strings.Join(found, " or ") + "?"
 }
 
 // Dated sets when the pod of a partial story was created, if the API has the pod.
