@@ -39,6 +39,9 @@ func (p *progress) line(s string) {
 // ready prints how long the start took and the next commands. It closes the pipe to a waiting parent.
 func (p *progress) ready(c *cluster.Cluster, took time.Duration, f upFlags) {
 	p.line(fmt.Sprintf("%sready in %d ms%s   API at %s", p.bold(), took.Milliseconds(), p.reset(), c.URL()))
+	if etcd := c.EtcdURL(); etcd != "" {
+		p.line("etcd API at " + etcd)
+	}
 	next := "keelson kubectl get nodes"
 	if f.dataDir != string(defaultDataDir()) {
 		next = "keelson kubectl --data-dir " + f.dataDir + " get nodes"

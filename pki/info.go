@@ -3,6 +3,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -63,7 +64,9 @@ func Describe(name, path string, c *x509.Certificate, how Renewal) Info {
 		Renewal: how,
 	}
 	for _, ip := range c.IPAddresses {
-		info.Names = append(info.Names, ip.String())
+		if !slices.Contains(info.Names, ip.String()) { // a certificate may name an address twice
+			info.Names = append(info.Names, ip.String())
+		}
 	}
 	if how == BySelf {
 		at := renewAt(c).UTC()
@@ -149,9 +152,13 @@ func List(dir string) ([]Info, error) {
 	return out, nil
 }
 
-// SortInfos sorts by the end of the certificates.
+// SortInfos sorts by the day on which the certificates end, then by name: those that were issued by one start stay in
+// one order.
 func SortInfos(list []Info) {
-	slices.SortStableFunc(list, func(a, b Info) int { return a.Expires.Compare(b.Expires) })
+	const day = 24 * time.Hour
+	slices.SortStableFunc(list, func(a, b Info) int {
+		return cmp.Or(a.Expires.Truncate(day).Compare(b.Expires.Truncate(day)), strings.Compare(a.Name, b.Name))
+	})
 }
 
 // How long before its end a certificate is reported. A certificate that renews itself has not been renewed then.

@@ -40,11 +40,7 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 	if n := len(clusters); n > 1 {
 		others = fmt.Sprintf("%d other clusters on this machine have", n)
 	}
-	return fmt.Sprintf("%s Services in %s too (%s): what the machine itself, pods of the host network and pods that "+
-		"CNI plugins attach send to a cluster IP, also to the DNS server, reaches the cluster that was started last. "+
-		"Pods of the built-in network are not "+
-		"concerned. "+
-		"Services keep the range of a cluster's first start: a new cluster gets another by `keelson up %s`",
+	return fmt.Sprintf("%s Services in %s too (%s): the host may reach either; a new cluster can take %s",
 		others, strings.Join(PrefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
 }
 
@@ -59,9 +55,7 @@ func clustersOf(tables []string, directories []datadir.Dir) []string {
 			out = append(out, "data directory "+string(directories[at]))
 		} else {
 			out = append(out,
-				fmt.Sprintf("nftables table %s of an unknown data directory, which `keelson down --data-dir` with "+
-					"that directory removes, "+
-					"or `nft delete table inet %s` when the directory is lost", t, t))
+				fmt.Sprintf("`nft delete table inet %s` if it is gone", t))
 		}
 	}
 	return out

@@ -129,7 +129,7 @@ func words(kind, name string, r netlink.Route) string {
 	case kind == "wireguard", kind == "tuntap" && strings.HasPrefix(name, "kx-"):
 		return "tunnel " + name + " (WireGuard)"
 	case ok:
-		return fmt.Sprintf("route by %s, link %s", gw.Unmap(), name)
+		return fmt.Sprintf("gateway %s, link %s", gw.Unmap(), name)
 	}
 	return strings.TrimSpace("link " + name)
 }
