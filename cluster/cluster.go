@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -45,25 +44,28 @@ import (
 
 // Cluster is a configured cluster: New acquires its resources, Run runs it.
 type Cluster struct {
-	cfg           Config
-	dir           datadir.Dir
-	lock          io.Closer
-	nodeLock      io.Closer // nil without a real node
-	podRangeClaim io.Closer // reserves the pod CIDRs against other clusters on this machine
-	logFile       io.Closer
-	log           *slog.Logger
-	listener      net.Listener
-	shares        connlimit.Shares
-	etcd          net.Listener // nil unless Config.EtcdListen
-	keys          *credentials.Keys
-	fresh         bool // no cluster has run in the directory yet
-	hadNode       bool // the directory has had its node before
-	reserveUsed   bool // the disk is full; the reserve of disk space is in use
+	cfg         Config
+	dir         datadir.Dir
+	held        *held
+	log         *slog.Logger
+	listener    net.Listener
+	shares      connlimit.Shares
+	etcd        net.Listener // nil unless Config.EtcdListen
+	keys        *credentials.Keys
+	found       found
+	reserveUsed bool // the disk is full; the reserve of disk space is in use
 	// rejected are the configuration files that are not in use because they are wrong.
 	rejected configreload.Rejected
 	// listeners receive marks in addition to the timeline.
-	listeners   []event.Listener
-	preexisting []string // entries found in a fresh directory: keys of another server on the same etcd, static pods
+	listeners []event.Listener
+}
+
+// found is what the data directory had when the start began.
+type found struct {
+	fresh   bool // no cluster has run in it yet
+	hadNode bool // it has had its node before
+	// entries of a fresh directory: keys of another server on the same etcd, static pods
+	entries []string
 }
 
 // New locks the data directory, listens on the port and opens the keys. It starts nothing. An error is one sentence
@@ -82,126 +84,30 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	cfg.Node.Curves = cfg.API.Serving.Curves // one flag for both servers
-	cluster := &Cluster{
-		cfg:         cfg,
-		dir:         dir,
-		fresh:       dir.Fresh(),
-		preexisting: dir.Entries(),
+	found := found{
+		fresh:   dir.Fresh(),
+		hadNode: cfg.realNode() && datadir.Exists(dir.Sub(datadir.NodeNameFile)),
+		entries: dir.Entries(),
 	}
-	err = cluster.takeLocks()
-	if err == nil {
-		if err = cluster.prepare(); err != nil && cluster.fresh {
-			err = errors.Join(err, dir.Erase(cluster.preexisting...))
-		}
+	held := &held{}
+	if err := held.locks(dir, cfg); err != nil {
+		held.release()
+		return nil, err
 	}
+	cluster, err := open(cfg, dir, held, found)
 	if err != nil {
-		cluster.Close()
+		if found.fresh {
+			err = errors.Join(err, dir.Erase(found.entries...))
+		}
+		held.release()
 		return nil, err
 	}
 	return cluster, nil
 }
 
-// takeLocks takes the directory, and its node when there is one: a kubelet of its own may run on the same directory.
-func (c *Cluster) takeLocks() (err error) {
-	if c.lock, err = c.dir.Lock(); err != nil || c.cfg.Rootless || c.cfg.NoNode {
-		return err
-	}
-	c.nodeLock, err = c.dir.LockNode()
-	return err
-}
-
-// prepare takes what a cluster needs of its directory and machine: log, reserve of disk space, name of the node, ranges
-// of addresses, ports, keys.
-func (c *Cluster) prepare() (err error) {
-	if err := c.dir.KeepStoreKind(len(c.cfg.Etcd.Servers) > 0); err != nil {
-		return err
-	}
-	if err := c.openLog(); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(c.dir.Sub(datadir.MigratingStore)); err != nil { // left by a killed migration
-		return err
-	}
-	if c.reserveUsed, err = c.dir.Reserve().Fill(); err != nil {
-		c.log.Warn("there is no reserve for a start with a full disk", "err", err)
-	}
-	// The node keeps its first name: pods and volumes are bound to it.
-	if c.cfg.realNode() {
-		c.hadNode = datadir.Exists(c.dir.Sub(datadir.NodeNameFile))
-		if c.cfg.NodeName, err = nodehost.KeepName(c.dir, c.cfg.NodeName, c.log); err != nil {
-			return err
-		}
-	}
-	if c.shares, err = connlimit.OwnShares(); err != nil {
-		return err
-	}
-	// So do the ranges of Services and pods, which must not overlap.
-	ranges := c.cfg.Controllers.PodRanges
-	ranges.Reserved, _ = c.cfg.Services.Ranges() // checked by Validate
-	if c.cfg.keptServices, err = nodehost.KeepServiceRanges(c.dir, ranges.Reserved); err != nil {
-		return err
-	}
-	if c.cfg.PodCIDRs, c.podRangeClaim, err = nodehost.ChoosePodCIDRs(c.cfg.PodCIDRs, c.dir, ranges); err != nil {
-		return err
-	}
-	if stays := nodehost.OutsideOf(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
-		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come "+
-			"get theirs from there",
-			"range", nodehost.PrefixStrings(stays), "cluster-cidr", nodehost.PrefixStrings(ranges.Cluster),
-			"file", c.dir.Sub(datadir.PodCIDRFile))
-	}
-	// The ports come before the keys: the kubeconfigs name the API's.
-	c.listener, err = listen.Open(c.cfg.Listen.Address(), c.cfg.Port, c.cfg.podGateway())
-	if err != nil {
-		return err
-	}
-	if c.cfg.EtcdListen != "" {
-		if c.etcd, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", c.cfg.EtcdListen); err != nil {
-			return fmt.Errorf("listen for clients of etcd: %w", err)
-		}
-	}
-	opened, err := credentials.KeepSecret(credentials.SecretFiles(c.dir)...)
-	if err != nil {
-		return fmt.Errorf("keep keys secret: %w", err)
-	}
-	if len(opened) > 0 {
-		c.log.Warn("others could read private keys; now only their owner can", "files", opened)
-	}
-	keys, err := c.cfg.keys()
-	if err != nil {
-		return err
-	}
-	if c.keys, err = credentials.Open(keys, c.dir); err != nil {
-		return err
-	}
-	return c.keys.WriteKubeconfigs(c.dir, c.URL(), "")
-}
-
-type closer func() error
-
-func (f closer) Close() error { return f() }
-
-func (c *Cluster) openLog() error {
-	file, err := log.Open(c.dir.Log(), log.Policy())
-	if err != nil {
-		return err
-	}
-	level := slog.LevelInfo
-	if c.cfg.Verbose {
-		level = slog.LevelDebug
-	}
-	folder := log.Fold(slog.NewTextHandler(file, &slog.HandlerOptions{Level: level}))
-	c.logFile = closer(func() error {
-		folder.Flush()
-		return file.Close()
-	})
-	c.log = slog.New(folder)
-	return nil
-}
-
 // undo removes what a failed start has created. It does nothing in a directory in which a cluster has run before.
 func (c *Cluster) undo(cause error) error {
-	if !c.fresh {
+	if !c.found.fresh {
 		return cause
 	}
 	var left error
@@ -215,7 +121,7 @@ func (c *Cluster) undo(cause error) error {
 		}
 	}
 	if left == nil {
-		left = c.dir.Erase(c.preexisting...)
+		left = c.dir.Erase(c.found.entries...)
 	}
 	if left != nil {
 		return fmt.Errorf("%w (and not everything could be undone: %w)", cause, left)
@@ -224,26 +130,7 @@ func (c *Cluster) undo(cause error) error {
 }
 
 // Close releases what New acquired. It may be called twice.
-func (c *Cluster) Close() {
-	if c.listener != nil {
-		_ = c.listener.Close()
-	}
-	if c.etcd != nil {
-		_ = c.etcd.Close()
-	}
-	if c.podRangeClaim != nil {
-		_ = c.podRangeClaim.Close()
-	}
-	if c.logFile != nil {
-		_ = c.logFile.Close()
-	}
-	if c.nodeLock != nil {
-		_ = c.nodeLock.Close()
-	}
-	if c.lock != nil {
-		_ = c.lock.Close()
-	}
-}
+func (c *Cluster) Close() { c.held.release() }
 
 // URL is the API server's URL.
 func (c *Cluster) URL() string { return listen.LocalURL(c.listener.Addr()) }
@@ -336,7 +223,7 @@ func (c *Cluster) sharedSettings(st store.Store) sharedsettings.Server {
 		Gates:    c.cfg.Gates,
 		Log:      c.log,
 	}
-	if !c.fresh {
+	if !c.found.fresh {
 		server.RangeFile = c.dir.Sub(datadir.ServiceRangeFile)
 	}
 	if c.cfg.realNode() {
@@ -418,7 +305,7 @@ func (c *Cluster) claimNode(ctx context.Context, st store.Store) error {
 	return membership.NodeClaim{
 		Name:    c.cfg.NodeName,
 		Machine: machine,
-		Had:     c.hadNode,
+		Had:     c.found.hadNode,
 		Look: func(ctx context.Context) (membership.NodeHolder, error) {
 			return membership.StoredHolder(ctx, st, c.cfg.NodeName)
 		},
