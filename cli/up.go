@@ -111,12 +111,12 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg := cluster.Default()
 	cfg.DataDir = datadir.Dir(f.dataDir)
 	cfg.Port = f.port
-	cfg.FakeHeartbeat = f.fakeHeartbeat
+	cfg.Fake.Heartbeat = f.fakeHeartbeat
 	var err error
-	if cfg.FakeNodes, cfg.FakeNames, err = fakenode.Parse(f.fakeNodes); err != nil {
+	if cfg.Fake.Count, cfg.Fake.Names, err = fakenode.Parse(f.fakeNodes); err != nil {
 		return cfg, fmt.Errorf("--fake-nodes: %w", err)
 	}
-	cfg.RuntimeEndpoint = f.runtimeEndpoint
+	cfg.Runtime.Endpoint = f.runtimeEndpoint
 	cfg.Etcd = f.etcd
 	cfg.AcceptDataLoss = f.acceptDataLoss
 	cfg.EtcdListen = f.etcdListen
@@ -132,14 +132,14 @@ func (f upFlags) config() (cluster.Config, error) {
 	}
 	cfg.CertificateLife = f.certificateLife
 	cfg.Rootless = os.Getuid() != 0
-	cfg.ImageHelper = imageHelper
-	cfg.Mirrors = map[string]string{}
+	cfg.Runtime.ImageHelper = imageHelper
+	cfg.Runtime.Mirrors = map[string]string{}
 	for _, m := range f.mirrors {
 		host, url, ok := strings.Cut(m, "=")
 		if !ok || host == "" || url == "" {
 			return cfg, fmt.Errorf("--image-mirror %q is not of the form HOST=URL (docker.io=http://127.0.0.1:5000)", m)
 		}
-		cfg.Mirrors[host] = url
+		cfg.Runtime.Mirrors[host] = url
 	}
 	return cfg, cfg.Validate()
 }

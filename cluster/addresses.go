@@ -130,7 +130,7 @@ func (c Config) clusterRanges(serverHere bool) []netip.Prefix {
 // podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines
 // do not. Invalid: there is none.
 func (c Config) podGateway() netip.Addr {
-	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside ||
+	if c.Listen.Bind != "" || c.Rootless || c.Runtime.Endpoint != "" || c.NoNode && !c.PodsBeside ||
 		len(c.PodCIDRs) == 0 {
 		return netip.Addr{}
 	}

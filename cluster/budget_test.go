@@ -33,7 +33,7 @@ const (
 // TestEvictionsKeepTheBudget: however many evict at once, no more pods are missing at any revision than the budget
 // allows, and as pods are replaced the evictions go on.
 func TestEvictionsKeepTheBudget(t *testing.T) {
-	access := controlPlaneOf(t, func(c *cluster.Config) { c.FakeNodes = 3 })
+	access := controlPlaneOf(t, func(c *cluster.Config) { c.Fake.Count = 3 })
 	access.QPS = -1
 	clientset := kubernetes.NewForConfigOrDie(access)
 	budgeted(t, clientset)

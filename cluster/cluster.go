@@ -74,7 +74,7 @@ func New(cfg Config) (*Cluster, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if !cfg.Rootless && !cfg.NoNode && cfg.RuntimeEndpoint == "" {
+	if !cfg.Rootless && !cfg.NoNode && cfg.Runtime.Endpoint == "" {
 		if err := nodehost.Missing(); err != nil {
 			return nil, err
 		}

@@ -27,12 +27,8 @@ type Config struct {
 	Port int
 	// NodeName is the name of this machine's node (default: its host name).
 	NodeName string
-	// FakeNodes is the number of simulated nodes.
-	FakeNodes int
-	// FakeNames are the names of further simulated nodes.
-	FakeNames []string
-	// FakeHeartbeat is how often a fake node renews its lease; 0: the default of package simulate.
-	FakeHeartbeat time.Duration
+	// Fake are the simulated nodes.
+	Fake FakeNodes
 	// Rootless replaces the real node by one fake node.
 	Rootless bool
 	// NoNode leaves out this machine's node: only API server, controllers and scheduler run.
@@ -42,13 +38,8 @@ type Config struct {
 	// PodsBeside says, with NoNode, that a kubelet in another process may run this machine's node on the same data
 	// directory.
 	PodsBeside bool
-	// Mirrors maps a registry host to the URL of its mirror.
-	Mirrors map[string]string
-	// ImageHelper is the command line of the program that pulls images for the built-in runtime; empty: this process
-	// does.
-	ImageHelper []string
-	// RuntimeEndpoint is a CRI socket (unix://...); empty: the built-in runtime.
-	RuntimeEndpoint string
+	// Runtime is the container runtime of this machine's node.
+	Runtime ContainerRuntime
 	// Etcd holds the objects when it has servers; else the embedded store does.
 	Etcd storage.Config
 	// AcceptDataLoss allows a start when the embedded store lacks acknowledged writes.
@@ -73,6 +64,26 @@ type Config struct {
 	Progress func(name string, took time.Duration)
 }
 
+// FakeNodes are the simulated nodes of a cluster.
+type FakeNodes struct {
+	// Count is the number of those that get their names from it.
+	Count int
+	// Names are the names of further ones.
+	Names []string
+	// Heartbeat is how often a fake node renews its lease; 0: the default of package simulate.
+	Heartbeat time.Duration
+}
+
+// ContainerRuntime says which container runtime a node uses, and where it gets its images.
+type ContainerRuntime struct {
+	// Endpoint is a CRI socket (unix://...); empty: the built-in runtime, which the other fields are for.
+	Endpoint string
+	// Mirrors maps a registry host to the URL of its mirror.
+	Mirrors map[string]string
+	// ImageHelper is the command line of the program that pulls images; empty: this process does.
+	ImageHelper []string
+}
+
 // Default returns a Config for this machine.
 func Default() Config {
 	return Config{
@@ -93,25 +104,25 @@ func (c Config) Validate() error {
 	if c.Port < 0 || c.Port > 65535 {
 		errs = append(errs, fmt.Errorf("port %d is not between 0 and 65535", c.Port))
 	}
-	if c.FakeHeartbeat != 0 && c.FakeHeartbeat < time.Second {
+	if c.Fake.Heartbeat != 0 && c.Fake.Heartbeat < time.Second {
 		errs = append(errs, fmt.Errorf("a heartbeat of fake nodes every %s: a second is possible at least",
-			c.FakeHeartbeat))
+			c.Fake.Heartbeat))
 	}
 	own := ""
 	if c.realNode() {
 		own = c.NodeName
 	}
-	errs = append(errs, fakenode.Validate(c.FakeNodes, c.FakeNames, own))
+	errs = append(errs, fakenode.Validate(c.Fake.Count, c.Fake.Names, own))
 	if msgs := validation.IsDNS1123Subdomain(c.NodeName); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("node name %q: %s", c.NodeName, strings.Join(msgs, "; ")))
 	}
-	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
+	if e := c.Runtime.Endpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	if c.CNI.Enabled() && c.RuntimeEndpoint != "" {
+	if c.CNI.Enabled() && c.Runtime.Endpoint != "" {
 		errs = append(errs,
 			fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own",
-				c.RuntimeEndpoint))
+				c.Runtime.Endpoint))
 	}
 	return errors.Join(append(errs, c.Listen.Validate(), c.Services.Validate(), c.Node.Validate(), c.CNI.Validate(),
 		c.PodRoutes.Validate(c.foreignNetwork()), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(),
@@ -119,17 +130,17 @@ func (c Config) Validate() error {
 }
 
 // foreignNetwork reports that pods have no addresses of the built-in network.
-func (c Config) foreignNetwork() bool { return c.CNI.Enabled() || c.RuntimeEndpoint != "" }
+func (c Config) foreignNetwork() bool { return c.CNI.Enabled() || c.Runtime.Endpoint != "" }
 
 // containerRuntime says which container runtime this machine's node uses. The caller adds what it shares with it.
 func (c Config) containerRuntime(dir datadir.Dir) nodehost.RuntimeConfig {
 	return nodehost.RuntimeConfig{
 		Dir:          dir,
-		Endpoint:     c.RuntimeEndpoint,
+		Endpoint:     c.Runtime.Endpoint,
 		CNI:          c.CNI,
 		PodCIDRs:     c.PodCIDRs,
-		Mirrors:      c.Mirrors,
-		ImageHelper:  c.ImageHelper,
+		Mirrors:      c.Runtime.Mirrors,
+		ImageHelper:  c.Runtime.ImageHelper,
 		ImageReserve: c.Etcd.ImageReserve(dir),
 		Logs:         c.Node.ContainerLogs(),
 	}

@@ -24,7 +24,7 @@ func TestEndpoint(t *testing.T) {
 		"API server alone":  {Config{NoNode: true, PodsBeside: true}, "10.42.7.1"},
 		"no node":           {Config{NoNode: true}, ""},
 		"rootless":          {Config{Rootless: true}, ""},
-		"another runtime":   {Config{RuntimeEndpoint: "unix:///x"}, ""},
+		"another runtime":   {Config{Runtime: ContainerRuntime{Endpoint: "unix:///x"}}, ""},
 		"an address":        {Config{Options: Options{Listen: listen.Options{Bind: "192.0.2.7"}}}, "192.0.2.7"},
 		"loopback, said so": {Config{Options: Options{Listen: listen.Options{Bind: "127.0.0.1"}}}, ""},
 		"advertised": {

@@ -299,10 +299,10 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	var err error
-	if cfg.Mirrors, err = role.mirrors(); err != nil {
+	if cfg.Runtime.Mirrors, err = role.mirrors(); err != nil {
 		return err
 	}
-	cfg.ImageHelper = role.ImageHelper
+	cfg.Runtime.ImageHelper = role.ImageHelper
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
 		return err

@@ -134,7 +134,7 @@ func (s shared) newNode(of noderoles.Process, server bool, has func(role string)
 			ClusterCIDRs: s.cfg.clusterRanges(server),
 		},
 		Options: noderoles.Options{
-			Endpoint:  s.cfg.RuntimeEndpoint,
+			Endpoint:  s.cfg.Runtime.Endpoint,
 			Kubelet:   s.cfg.Node,
 			CNI:       s.cfg.CNI,
 			PodRoutes: s.cfg.PodRoutes,
@@ -296,16 +296,16 @@ func (p *process) scheduler() (run.Func, error) {
 }
 
 func (p *process) fakeNodes() (run.Func, error) {
-	n := p.cfg.FakeNodes
-	if p.cfg.Rootless && n+len(p.cfg.FakeNames) == 0 && !p.cfg.NoNode {
+	n := p.cfg.Fake.Count
+	if p.cfg.Rootless && n+len(p.cfg.Fake.Names) == 0 && !p.cfg.NoNode {
 		n = 1
 	}
 	sim, err := simulate.New(simulate.Config{
 		Client: p.connect(user("system:serviceaccount:kube-system:simulate-controller"),
 			"keelson-simulate/"+version.Kubernetes),
 		Nodes:     n,
-		Names:     p.cfg.FakeNames,
-		Renew:     p.cfg.FakeHeartbeat,
+		Names:     p.cfg.Fake.Names,
+		Renew:     p.cfg.Fake.Heartbeat,
 		Untainted: p.cfg.Rootless,
 		Marks:     p.marks,
 		Log:       p.logOf(eventlog.FakeNodes),

@@ -41,7 +41,7 @@ func TestRoles(t *testing.T) {
 		"with fake nodes": {func(c *Config) {
 			c.NoNode = true
 			c.NoAgents = true
-			c.FakeNodes = 3
+			c.Fake.Count = 3
 		}, "apiserver configuration | certificates fake-nodes"},
 	} {
 		cfg := Default()

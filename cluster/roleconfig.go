@@ -47,7 +47,7 @@ type RoleConfig struct {
 	ClientCA        string
 	RuntimeEndpoint string
 	Mirrors         []string
-	// ImageHelper is Config.ImageHelper.
+	// ImageHelper is ContainerRuntime.ImageHelper.
 	ImageHelper []string
 	// Listen is the runtime's CRI socket: unix:///PATH.
 	Listen  string
@@ -87,16 +87,16 @@ func (r RoleConfig) config() (Config, error) {
 	cfg := Default()
 	cfg.DataDir = r.DataDir
 	cfg.Verbose = r.Verbose
-	cfg.RuntimeEndpoint = r.RuntimeEndpoint
+	cfg.Runtime.Endpoint = r.RuntimeEndpoint
 	cfg.Options = r.Options
 	if r.NodeName != "" {
 		cfg.NodeName = r.NodeName
 	}
 	var err error
-	if cfg.Mirrors, err = r.mirrors(); err != nil {
+	if cfg.Runtime.Mirrors, err = r.mirrors(); err != nil {
 		return cfg, err
 	}
-	cfg.ImageHelper = r.ImageHelper
+	cfg.Runtime.ImageHelper = r.ImageHelper
 	return cfg, cfg.Validate()
 }
 

@@ -264,7 +264,7 @@ func (c Config) leaseInterval() time.Duration {
 
 // fakeNodes reports whether there are fake nodes now or were in an earlier run, which must be removed.
 func (c Config) fakeNodes() bool {
-	return c.FakeNodes+len(c.FakeNames) > 0 || c.Rootless && !c.NoNode || !c.NoAgents
+	return c.Fake.Count+len(c.Fake.Names) > 0 || c.Rootless && !c.NoNode || !c.NoAgents
 }
 
 // purgeRoles removes the kernel objects of every role.

@@ -66,6 +66,11 @@ type Request struct {
 	// AuditBodies: the audit event contains objects, not only metadata.
 	AuditBodies bool
 
+	progress
+}
+
+// progress is what the chain and its plugins have found so far about a request.
+type progress struct {
 	releases      []func()
 	currentPlugin string // the plugin whose Admit runs
 	changes       []event.Change

@@ -34,21 +34,35 @@ type Request struct {
 	// Failure is why the request failed, for the event.
 	Failure string
 
-	queued       time.Duration // wait for a seat
-	terminated   bool          // rejected or ended by the server to protect itself
-	releaseSeats func()        // releases the seat of a watch's initial events; nil: none
-
-	audit        *auditRecord
-	impersonator *auth.User // the real user if User is impersonated
-	constraint   string     // the verb of the impersonation; empty: the unrestricted one
-	parent       *Request   // the request that this one is a part of; nil: none
-	entry        entry      // the first filter, for further requests
-	within       *Request   // the request whose handler makes this one (Further); nil: none
+	limited
+	impersonated
+	origin
+	audit *auditRecord
 
 	mu       sync.Mutex
 	warnings []string
 	size     int
 	ends     []func()
+}
+
+// limited is how the limits treat a request.
+type limited struct {
+	queued       time.Duration // wait for a seat
+	terminated   bool          // rejected or ended by the server to protect itself
+	releaseSeats func()        // releases the seat of a watch's initial events; nil: none
+}
+
+// impersonated is set if Request.User is not the one who asks.
+type impersonated struct {
+	impersonator *auth.User // the real user
+	constraint   string     // the verb of the impersonation; empty: the unrestricted one
+}
+
+// origin is where a request comes from, if that is another request.
+type origin struct {
+	parent *Request // the request that this one is a part of; nil: none
+	entry  entry    // the first filter, for further requests
+	within *Request // the request whose handler makes this one (Further); nil: none
 }
 
 type requestKey struct{}
@@ -67,9 +81,8 @@ func (r *Request) Part() *Request {
 		AuditID:      r.AuditID,
 		Begin:        r.Begin,
 		audit:        r.audit,
-		impersonator: r.impersonator,
-		constraint:   r.constraint,
-		parent:       r,
+		impersonated: r.impersonated,
+		origin:       origin{parent: r},
 	}
 }
 
@@ -169,12 +182,11 @@ func (e entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Info:    ParseInfo(r),
 		Begin:   time.Now(),
 		AuditID: r.Header.Get("Audit-Id"),
-		entry:   e,
+		origin:  origin{entry: e},
 	}
 	if within, ok := r.Context().Value(withinKey{}).(*Request); ok {
 		rq.within = within
-		rq.impersonator = within.impersonator
-		rq.constraint = within.constraint
+		rq.impersonated = within.impersonated
 	}
 	if rq.AuditID == "" {
 		rq.AuditID = uuid.NewString()
