@@ -108,6 +108,9 @@ func (f upFlags) childArgs() []string {
 	for _, m := range f.mirrors {
 		args = append(args, "--image-mirror", m)
 	}
+	if f.registries != "" {
+		args = append(args, "--image-registries", f.registries)
+	}
 	args = append(args, etcdArgs(f.etcd)...)
 	if f.acceptDataLoss {
 		args = append(args, "--accept-data-loss")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"keelson/cluster/datadir"
 	"keelson/cluster/fakenode"
 	"keelson/cluster/flags"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/lib/systemd"
 	"keelson/pki"
@@ -26,6 +26,7 @@ import (
 // upFlags are the flags of `keelson up`.
 type upFlags struct {
 	dataDir, runtimeEndpoint, nodeName string
+	registries                         string
 	port, notifyFD                     int
 	fakeNodes                          string
 	fakeHeartbeat                      time.Duration
@@ -88,6 +89,8 @@ func upCommandAndFlags(std Stdio) (*cobra.Command, *upFlags) {
 		"how often each of them renews its lease; a kubelet does every 10 s")
 	fl.StringArrayVar(&f.mirrors, "image-mirror", nil,
 		"pull images of a registry host from another place: `HOST=URL`; may be repeated")
+	fl.StringVar(&f.registries, "image-registries", "",
+		"`FILE` with mirrors, certificates and logins of registries: docs/registries.md")
 	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "",
 		"use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
@@ -133,13 +136,8 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.CertificateLife = f.certificateLife
 	cfg.Rootless = os.Getuid() != 0
 	cfg.Runtime.ImageHelper = imageHelper
-	cfg.Runtime.Mirrors = map[string]string{}
-	for _, m := range f.mirrors {
-		host, url, ok := strings.Cut(m, "=")
-		if !ok || host == "" || url == "" {
-			return cfg, fmt.Errorf("--image-mirror %q is not of the form HOST=URL (docker.io=http://127.0.0.1:5000)", m)
-		}
-		cfg.Runtime.Mirrors[host] = url
+	if cfg.Runtime.Registries, err = nodehost.Registries(f.registries, f.mirrors); err != nil {
+		return cfg, err
 	}
 	return cfg, cfg.Validate()
 }

@@ -18,6 +18,7 @@ import (
 	"keelson/cluster/fakenode"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
+	"keelson/runtime/image/registry"
 )
 
 // Config holds all settings. It does not change after New.
@@ -78,8 +79,8 @@ type FakeNodes struct {
 type ContainerRuntime struct {
 	// Endpoint is a CRI socket (unix://...); empty: the built-in runtime, which the other fields are for.
 	Endpoint string
-	// Mirrors maps a registry host to the URL of its mirror.
-	Mirrors map[string]string
+	// Registries say from where images are pulled.
+	Registries registry.Settings
 	// ImageHelper is the command line of the program that pulls images; empty: this process does.
 	ImageHelper []string
 }
@@ -139,7 +140,7 @@ func (c Config) containerRuntime(dir datadir.Dir) nodehost.RuntimeConfig {
 		Endpoint:     c.Runtime.Endpoint,
 		CNI:          c.CNI,
 		PodCIDRs:     c.PodCIDRs,
-		Mirrors:      c.Runtime.Mirrors,
+		Registries:   c.Runtime.Registries,
 		ImageHelper:  c.Runtime.ImageHelper,
 		ImageReserve: c.Etcd.ImageReserve(dir),
 		Logs:         c.Node.ContainerLogs(),

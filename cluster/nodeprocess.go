@@ -299,7 +299,7 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	var err error
-	if cfg.Runtime.Mirrors, err = role.mirrors(); err != nil {
+	if cfg.Runtime.Registries, err = nodehost.Registries(role.RegistriesFile, role.Mirrors); err != nil {
 		return err
 	}
 	cfg.Runtime.ImageHelper = role.ImageHelper

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -47,6 +46,7 @@ type RoleConfig struct {
 	ClientCA        string
 	RuntimeEndpoint string
 	Mirrors         []string
+	RegistriesFile  string
 	// ImageHelper is ContainerRuntime.ImageHelper.
 	ImageHelper []string
 	// Listen is the runtime's CRI socket: unix:///PATH.
@@ -93,7 +93,7 @@ func (r RoleConfig) config() (Config, error) {
 		cfg.NodeName = r.NodeName
 	}
 	var err error
-	if cfg.Runtime.Mirrors, err = r.mirrors(); err != nil {
+	if cfg.Runtime.Registries, err = nodehost.Registries(r.RegistriesFile, r.Mirrors); err != nil {
 		return cfg, err
 	}
 	cfg.Runtime.ImageHelper = r.ImageHelper
@@ -257,16 +257,3 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 }
 
 const schedulerChoice = "scheduler"
-
-// mirrors parses the --image-mirror flags.
-func (r RoleConfig) mirrors() (map[string]string, error) {
-	out := map[string]string{}
-	for _, m := range r.Mirrors {
-		host, url, ok := strings.Cut(m, "=")
-		if !ok {
-			return nil, fmt.Errorf("image mirror %q is not of the form HOST=URL", m)
-		}
-		out[host] = url
-	}
-	return out, nil
-}

@@ -55,14 +55,14 @@ func controllerManagerRows(r *RoleConfig) []option.Row {
 }
 
 func kubeletRows(r *RoleConfig) []option.Row {
-	return append(proxyRows(r),
+	return slices.Concat(proxyRows(r), registryRows(r), []option.Row{
 		option.New(&r.Bootstrap, "bootstrap-kubeconfig", "",
 			"`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them"),
 		option.New(&r.ClientCA, "client-ca-file", "",
 			"`FILE` with the CAs of the API server's client certificate (default: those of the API server)"),
 		options.CurvesRow(&r.Node.Curves),
 		option.New(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`"),
-		mirrorRow(r))
+	})
 }
 
 // nodeNameRow is for roles that must know on which node they run.
@@ -76,8 +76,13 @@ func nodeNameRows(r *RoleConfig) []option.Row { return []option.Row{nodeNameRow(
 // proxyRows are the options of a process with the service proxy that has no API server.
 func proxyRows(r *RoleConfig) []option.Row { return []option.Row{nodeNameRow(r), gatesRow(&r.Gates)} }
 
-func mirrorRow(r *RoleConfig) option.Row {
-	return option.Each(&r.Mirrors, "image-mirror", "pull images of a registry host from another place: `HOST=URL`")
+// registryRows are the options of what pulls images.
+func registryRows(r *RoleConfig) []option.Row {
+	return []option.Row{
+		option.Each(&r.Mirrors, "image-mirror", "pull images of a registry host from another place: `HOST=URL`"),
+		option.New(&r.RegistriesFile, "image-registries", "",
+			"`FILE` with mirrors, certificates and logins of registries: docs/registries.md"),
+	}
 }
 
 // dnsRows are the options of a DNS server without a kubelet in its process.
@@ -201,8 +206,5 @@ func controllersIgnored() []option.Row {
 }
 
 func runtimeRows(r *RoleConfig) []option.Row {
-	return []option.Row{
-		option.New(&r.Listen, "listen", "", "serve CRI at `unix://PATH`, for root alone"),
-		mirrorRow(r),
-	}
+	return append(registryRows(r), option.New(&r.Listen, "listen", "", "serve CRI at `unix://PATH`, for root alone"))
 }

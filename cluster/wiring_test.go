@@ -3,11 +3,9 @@
 package cluster
 
 import (
-	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -18,21 +16,6 @@ import (
 	"keelson/cluster/scheduling"
 	"keelson/cluster/storage"
 )
-
-// TestMirrors: --image-mirror names a host and the URL of its mirror; another form is refused with the text itself.
-func TestMirrors(t *testing.T) {
-	got, err := RoleConfig{Mirrors: []string{"docker.io=https://m.test", "quay.io=http://10.0.0.1:5000"}}.mirrors()
-	if want := map[string]string{
-		"docker.io": "https://m.test",
-		"quay.io":   "http://10.0.0.1:5000",
-	}; err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	if _, err := (RoleConfig{Mirrors: []string{"docker.io"}}).mirrors(); err == nil ||
-		!strings.Contains(err.Error(), `"docker.io" is not of the form HOST=URL`) {
-		t.Errorf("without a URL: %v", err)
-	}
-}
 
 // TestServerOfANode: a node in a process of its own takes the address of its network towards the server, which its
 // kubeconfig names, or that of its bootstrap token; a server on this machine, or one with a name, says nothing.

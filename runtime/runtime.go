@@ -23,6 +23,7 @@ import (
 	"keelson/runtime/builtin"
 	"keelson/runtime/embedded"
 	"keelson/runtime/image"
+	"keelson/runtime/image/registry"
 	"keelson/runtime/podnet"
 	"keelson/runtime/server"
 	"keelson/runtime/snapshot"
@@ -63,11 +64,11 @@ type Config struct {
 	HostPath func(string) string
 	// ImageReserve is image.Config.ReserveBytes of the store that is made for nil Images.
 	ImageReserve int64
-	// Images and Snapshots may be nil: they are then made below Dir, with Mirrors.
+	// Images and Snapshots may be nil: they are then made below Dir, with Registries.
 	Images    *image.Store
 	Snapshots *snapshot.Store
-	// Mirrors maps a registry host to the URL of a mirror, which is tried first.
-	Mirrors map[string]string
+	// Registries say from where images are pulled.
+	Registries registry.Settings
 	// ImageHelper is the command line of the program that pulls images; empty: this process does. See image.Config.
 	ImageHelper []string
 	// Logs bounds each container's log; zero fields mean Kubernetes' defaults.
@@ -169,7 +170,7 @@ func openImages(cfg Config) (*image.Store, error) {
 	return image.Open(image.Config{
 		Dir:          filepath.Join(cfg.Dir, "images"),
 		ReserveBytes: cfg.ImageReserve,
-		Mirrors:      cfg.Mirrors,
+		Registries:   cfg.Registries,
 		Builtin:      hello,
 		Helper:       cfg.ImageHelper,
 		Log:          cfg.Log,

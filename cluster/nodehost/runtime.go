@@ -23,6 +23,7 @@ import (
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/runtime"
+	"keelson/runtime/image/registry"
 )
 
 // CgroupParent is the cgroup of the pods of a data directory.
@@ -35,8 +36,8 @@ type RuntimeConfig struct {
 	Endpoint string
 	CNI      CNIOptions
 	PodCIDRs []netip.Prefix
-	// Mirrors maps a registry host to the URL of its mirror.
-	Mirrors map[string]string
+	// Registries say from where images are pulled.
+	Registries registry.Settings
 	// ImageHelper is the command line of the program that pulls images; empty: this process does.
 	ImageHelper []string
 	// ImageReserve is what images leave free on the disk; 0: their own rule is enough.
@@ -137,7 +138,7 @@ func Builtin(c RuntimeConfig) (rt *runtime.Runtime, pods *network.Network, plugi
 		CgroupParent: CgroupParent(c.Dir),
 		Network:      c.CNI.network(pods, plugins),
 		Connected:    c.Connected,
-		Mirrors:      c.Mirrors,
+		Registries:   c.Registries,
 		ImageHelper:  c.ImageHelper,
 		ImageReserve: c.ImageReserve,
 		Logs:         c.Logs,

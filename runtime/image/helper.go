@@ -42,7 +42,7 @@ import (
 type (
 	helperSetup struct {
 		Dir           string            `json:"dir"`
-		Mirrors       map[string]string `json:"mirrors,omitempty"`
+		Registries    registry.Settings `json:"registries"`
 		MaxLayerBytes int64             `json:"maxLayerBytes"`
 		ReserveBytes  int64             `json:"reserveBytes"`
 		Downloads     int               `json:"downloads"`
@@ -140,7 +140,7 @@ func newHelpers(cfg Config, processes *processes, collect func()) *helpers {
 		command: cfg.Helper,
 		setup: helperSetup{
 			Dir:           cfg.Dir,
-			Mirrors:       cfg.Mirrors,
+			Registries:    cfg.Registries,
 			MaxLayerBytes: cfg.MaxLayerBytes,
 			ReserveBytes:  cfg.ReserveBytes,
 			Downloads:     cfg.Downloads,

@@ -27,7 +27,7 @@ func ServeHelper(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	s, err := Open(Config{
 		Dir:           setup.Dir,
-		Mirrors:       setup.Mirrors,
+		Registries:    setup.Registries,
 		MaxLayerBytes: setup.MaxLayerBytes,
 		ReserveBytes:  setup.ReserveBytes,
 		Downloads:     setup.Downloads,

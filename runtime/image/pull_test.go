@@ -5,13 +5,17 @@ package image
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +78,7 @@ func TestMirror(t *testing.T) {
 	imagetest.Push(t, mirror+"/hub/library/nginx:1", img)
 	imagetest.Push(t, origin+"/team/app:1", only)
 	store := newStore(t, func(c *Config) {
-		c.Mirrors = map[string]string{"docker.io": "http://" + mirror + "/hub", origin: "http://" + mirror}
+		c.Registries = mirrors(map[string]string{"docker.io": "http://" + mirror + "/hub", origin: "http://" + mirror})
 	})
 	got, err := store.Pull(t.Context(), Request{Ref: "nginx:1"})
 	if err != nil {
@@ -90,8 +94,57 @@ func TestMirror(t *testing.T) {
 	if !errors.Is(err, manifest.ErrNotFound) || !strings.Contains(err.Error(), "(mirror "+mirror) {
 		t.Errorf("in neither: got %v", err)
 	}
-	if _, err := Open(Config{Dir: t.TempDir(), Mirrors: map[string]string{"docker.io": "mirror.local"}}); err == nil {
+	if _, err := Open(Config{Dir: t.TempDir(), Registries: mirrors(map[string]string{"docker.io": "mirror.local"})}); err == nil {
 		t.Error("a mirror without a scheme was accepted")
+	}
+}
+
+// TestRegistrySettings: a mirror with a certificate of its own authority and a login is used with both, after one that
+// has no such image; without the authority it is not trusted, and without the login it refuses.
+func TestRegistrySettings(t *testing.T) {
+	without := imagetest.NewRegistry(t)
+	behind := imagetest.NewRegistry(t)
+	img := imagetest.NewImage(t, imagetest.LayerTar(t, imagetest.File("a", "1")))
+	imagetest.Push(t, behind+"/app:1", img)
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind})
+	secured := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	secured.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer secured.Close()
+	host := strings.TrimPrefix(secured.URL, "https://")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Certificate().Raw})
+	login := &registry.Auth{Username: "me", Password: "secret"}
+	for name, c := range map[string]struct {
+		host registry.Host
+		want string
+	}{
+		"authority and login":   {registry.Host{CA: ca, Auth: login}, ""},
+		"any authority":         {registry.Host{SkipVerify: true, Auth: login}, ""},
+		"no authority":          {registry.Host{Auth: login}, "certificate signed by unknown authority"},
+		"no login":              {registry.Host{CA: ca}, "401"},
+		"a login that is wrong": {registry.Host{CA: ca, Auth: &registry.Auth{Username: "me"}}, "401"},
+	} {
+		store := newStore(t, func(c0 *Config) {
+			c0.Registries = registry.Settings{
+				Mirrors: map[string]registry.Mirror{
+					"registry.invalid": {Endpoints: []string{"http://" + without, "https://" + host}},
+				},
+				Hosts: map[string]registry.Host{host: c.host},
+			}
+		})
+		got, err := store.Pull(t.Context(), Request{Ref: "registry.invalid/app:1"})
+		switch {
+		case c.want == "" && (err != nil || got.ID != imagetest.IDOf(t, img)):
+			t.Errorf("%s: %v", name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
 	}
 }
 
@@ -141,7 +194,7 @@ func TestPullSecrets(t *testing.T) {
 		}
 	}
 	// A secret never goes to a mirror that it does not name.
-	mirrored := newStore(t, func(c *Config) { c.Mirrors = map[string]string{"registry.invalid": "http://" + host} })
+	mirrored := newStore(t, func(c *Config) { c.Registries = mirrors(map[string]string{"registry.invalid": "http://" + host}) })
 	seen.Store("")
 	if _, err := mirrored.Pull(t.Context(),
 		Request{Ref: "registry.invalid/app:1", Auth: &registry.Auth{Username: "me", Password: "secret"}}); err == nil {
@@ -546,4 +599,13 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("cancelled: got %v", err)
 		}
 	}
+}
+
+// mirrors are settings with one mirror for a registry host.
+func mirrors(urls map[string]string) registry.Settings {
+	s := registry.Settings{Mirrors: map[string]registry.Mirror{}}
+	for host, url := range urls {
+		s.Mirrors[host] = registry.Mirror{Endpoints: []string{url}}
+	}
+	return s
 }

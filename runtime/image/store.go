@@ -29,9 +29,8 @@ const maxTenants = 8
 type Config struct {
 	// Dir is the store's directory; Open makes it. It must not be on overlayfs if the layers will be mounted.
 	Dir string
-	// Mirrors maps a registry host ("docker.io") to the URL of its mirror ("http://127.0.0.1:5000"; a path is a
-	// repository prefix). The mirror is tried first, then the registry.
-	Mirrors map[string]string
+	// Registries say from where images are pulled.
+	Registries registry.Settings
 	// Builtin is an image that is always present; may be nil.
 	Builtin *Builtin
 	// MaxLayerBytes bounds the size of one unpacked layer; 0 means 128 GiB.
@@ -94,7 +93,7 @@ func Open(cfg Config) (*Store, error) {
 	cfg.MaxLayerBytes = cmp.Or(cfg.MaxLayerBytes, 128<<30)
 	cfg.lockPatience = cmp.Or(cfg.lockPatience, lockPatience)
 	cfg.Downloads = cmp.Or(cfg.Downloads, 4)
-	registries, err := registry.New(cfg.Mirrors)
+	registries, err := registry.New(cfg.Registries)
 	if err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}

@@ -31,26 +31,51 @@ const (
 type connections struct {
 	home *http.Transport // to hosts that images or mirrors name
 	away *http.Transport // to hosts that registries name, by redirects and authentication realms
+	// own are those to hosts with a TLS configuration of their own, by host and port, in place of home.
+	own map[string]*http.Transport
 }
 
-func newConnections(mirrors map[string]Endpoint) *connections {
+// newConnections connects to nothing yet.
+func newConnections(mirrors []Endpoint, hosts map[string]Host) (*connections, error) {
 	var trusted []string // addresses of mirrors, which an administrator named
 	for _, m := range mirrors {
 		trusted = append(trusted, hostPort(m.Host, m.scheme()))
 	}
-	return &connections{
-		home: newTransport(func(host string) dial.Check {
-			return func(to netip.AddrPort) error {
-				if slices.Contains(trusted, host) {
-					return nil
-				}
-				return checkHome(host, to)
+	home := func(host string) dial.Check {
+		return func(to netip.AddrPort) error {
+			if slices.Contains(trusted, host) {
+				return nil
 			}
-		}),
+			return checkHome(host, to)
+		}
+	}
+	c := &connections{
+		home: newTransport(home),
 		away: newTransport(func(string) dial.Check {
 			return func(to netip.AddrPort) error { return checkAway(to, dial.MachineAddresses) }
 		}),
+		own: map[string]*http.Transport{},
 	}
+	for host, settings := range hosts {
+		cfg, err := settings.tlsConfig()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", host, err)
+		}
+		if cfg != nil {
+			transport := newTransport(home)
+			transport.TLSClientConfig = cfg
+			c.own[hostPort(registryHost(host), "https")] = transport
+		}
+	}
+	return c, nil
+}
+
+// to returns the connections to the host of an endpoint.
+func (c *connections) to(target *url.URL) *http.Transport {
+	if own, ok := c.own[hostPort(registryHost(target.Host), target.Scheme)]; ok {
+		return own
+	}
+	return c.home
 }
 
 // newTransport returns a transport whose connections to a host (with port) are checked. Those to a proxy of the
@@ -174,7 +199,7 @@ func (d *door) way(to *url.URL) (*http.Transport, error) {
 		return nil, &answerError{text: text}
 	}
 	if atHome {
-		return d.connections.home, nil
+		return d.connections.to(to), nil
 	}
 	if ip, err := netip.ParseAddr(to.Hostname()); err == nil { // a proxy would not check it
 		if err := checkAway(dial.Canonical(netip.AddrPortFrom(ip, 0)), dial.MachineAddresses); err != nil {

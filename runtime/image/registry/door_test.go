@@ -57,7 +57,7 @@ func TestHomeConnectionsServeNoStranger(t *testing.T) {
 	defer srv.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
-	shared := newConnections(nil)
+	shared := noSettings(t)
 	for _, pool := range []*http.Transport{shared.home, shared.away} {
 		pool.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 		defer pool.CloseIdleConnections()

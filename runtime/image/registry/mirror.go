@@ -4,9 +4,12 @@ package registry
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -18,11 +21,13 @@ import (
 type Endpoint struct {
 	Host   string // host[:port]
 	prefix string // put before the repository's path
+	rules  []rule // rewrite the repository's path; the first that matches counts
 	plain  bool   // HTTP without TLS is allowed
 	Mirror bool
 }
 
-// parseMirror parses a mirror's URL: scheme, host, and a path that is a repository prefix.
+// parseMirror parses a mirror's URL: scheme, host, and a path that is a repository prefix. A path may begin with the
+// API's /v2.
 func parseMirror(raw string) (Endpoint, error) {
 	target, err := url.Parse(raw)
 	if err != nil {
@@ -33,9 +38,13 @@ func parseMirror(raw string) (Endpoint, error) {
 		target.User != nil {
 		return Endpoint{}, fmt.Errorf("%q is not of the form http[s]://HOST[:PORT][/PREFIX]", raw)
 	}
+	prefix := strings.Trim(target.Path, "/")
+	if first, rest, _ := strings.Cut(prefix, "/"); first == "v2" {
+		prefix = rest
+	}
 	return Endpoint{
 		Host:   target.Host,
-		prefix: strings.Trim(target.Path, "/"),
+		prefix: prefix,
 		plain:  target.Scheme == "http",
 		Mirror: true,
 	}, nil
@@ -43,40 +52,67 @@ func parseMirror(raw string) (Endpoint, error) {
 
 // Registries are where images are pulled from.
 type Registries struct {
-	mirrors     map[string]Endpoint // by the registry's host
+	mirrors     map[string][]Endpoint // by the registry's host
+	hosts       map[string]Host
 	connections *connections
 }
 
-// New returns the registries with their mirrors: the mirrors' URLs by the registries' hosts.
-func New(urls map[string]string) (*Registries, error) {
-	mirrors := map[string]Endpoint{}
-	for host, url := range urls {
-		mirror, err := parseMirror(url)
-		if err != nil {
-			return nil, fmt.Errorf("mirror of %s: %w", host, err)
+// New returns the registries with their mirrors and hosts. It reads no file.
+func New(s Settings) (*Registries, error) {
+	r := &Registries{mirrors: map[string][]Endpoint{}, hosts: s.Hosts}
+	for host, mirror := range s.Mirrors {
+		var rules []rule
+		for _, from := range slices.Sorted(maps.Keys(mirror.Rewrite)) {
+			expression, err := regexp.Compile(from)
+			if err != nil {
+				return nil, fmt.Errorf("mirror of %s: rewrite: %w", host, err)
+			}
+			rules = append(rules, rule{from: expression, to: mirror.Rewrite[from]})
 		}
-		mirrors[host] = mirror
+		r.mirrors[host] = nil // a row without endpoints is one: "*" is not for it
+		for _, url := range mirror.Endpoints {
+			endpoint, err := parseMirror(url)
+			if err != nil {
+				return nil, fmt.Errorf("mirror of %s: %w", host, err)
+			}
+			endpoint.rules = rules
+			r.mirrors[host] = append(r.mirrors[host], endpoint)
+		}
 	}
-	return &Registries{mirrors: mirrors, connections: newConnections(mirrors)}, nil
+	var err error
+	r.connections, err = newConnections(slices.Concat(slices.Collect(maps.Values(r.mirrors))...), s.Hosts)
+	return r, err
 }
 
-// Endpoints returns the endpoints for n in order: the mirror, then the registry.
+// Endpoints returns the endpoints for n in order: the mirrors, then the registry.
 func (r *Registries) Endpoints(n manifest.Name) []Endpoint {
-	var out []Endpoint
-	if mirror, ok := r.mirrors[n.Host]; ok {
-		out = append(out, mirror)
+	mirrors, ok := r.mirrors[n.Host]
+	if !ok {
+		mirrors = r.mirrors["*"]
 	}
-	return append(out, Endpoint{Host: n.Host, plain: isLoopback(n.Host) || r.plainMirror(n.Host)})
+	return append(slices.Clone(mirrors), Endpoint{Host: n.Host, plain: isLoopback(n.Host) || r.plainMirror(n.Host)})
 }
 
 // plainMirror reports whether host is a mirror that does without TLS. An image may also name it directly.
 func (r *Registries) plainMirror(host string) bool {
-	for _, m := range r.mirrors {
-		if m.plain && hostPort(m.Host, "http") == hostPort(host, "http") {
-			return true
+	for _, mirrors := range r.mirrors {
+		for _, m := range mirrors {
+			if m.plain && hostPort(m.Host, "http") == hostPort(host, "http") {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// login returns the credentials of the settings for an endpoint; nil: none.
+func (r *Registries) login(e Endpoint) *Auth {
+	for host, settings := range r.hosts {
+		if sameRegistry(host, e.Host) {
+			return settings.Auth
+		}
+	}
+	return nil
 }
 
 func (e Endpoint) scheme() string {
@@ -88,9 +124,16 @@ func (e Endpoint) scheme() string {
 
 // reference returns n as a reference at this endpoint.
 func (e Endpoint) reference(n manifest.Name) (name.Reference, error) {
-	repo := e.Host + "/" + n.Path
+	path := n.Path
+	for _, rule := range e.rules {
+		if rule.from.MatchString(path) {
+			path = rule.from.ReplaceAllString(path, rule.to)
+			break
+		}
+	}
+	repo := e.Host + "/" + path
 	if e.prefix != "" {
-		repo = e.Host + "/" + e.prefix + "/" + n.Path
+		repo = e.Host + "/" + e.prefix + "/" + path
 	}
 	var opts []name.Option
 	if e.plain {

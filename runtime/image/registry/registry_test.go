@@ -121,7 +121,7 @@ func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
 	}
 	// named without TLS, and not named
 	for host, plain := range map[string]bool{"10.0.0.1": false, "registry.example.com": true} {
-		out := &door{connections: newConnections(nil), host: host, plain: plain}
+		out := &door{connections: noSettings(t), host: host, plain: plain}
 		req := httptest.NewRequest(http.MethodGet, "http://10.0.0.1/v2/", nil)
 		if resp, err := out.RoundTrip(req); err == nil ||
 			!strings.Contains(err.Error(), `refusing plain HTTP to "10.0.0.1"`) {

@@ -67,14 +67,16 @@ func sameRegistry(server, host string) bool {
 		server = server[i+3:]
 	}
 	server, _, _ = strings.Cut(server, "/")
-	canonical := func(h string) string {
-		switch h {
-		case "index.docker.io", "registry-1.docker.io":
-			return "docker.io"
-		}
-		return h
+	return registryHost(server) == registryHost(host)
+}
+
+// registryHost is the name of a registry host that has several.
+func registryHost(host string) string {
+	switch host {
+	case "index.docker.io", "registry-1.docker.io":
+		return "docker.io"
 	}
-	return canonical(server) == canonical(host)
+	return host
 }
 
 // Repository is an authenticated connection to one repository of a registry. It implements manifest.Documents.
@@ -95,6 +97,9 @@ func (r *Registries) Find(
 	}
 	if e.Mirror && auth != nil && auth.ServerAddress == "" {
 		auth = nil // a mirror must not get the credentials of the registry
+	}
+	if auth == nil || auth.ServerAddress != "" && !sameRegistry(auth.ServerAddress, e.Host) {
+		auth = r.login(e)
 	}
 	login, err := auth.authenticator(e.Host)
 	if err != nil {
