@@ -76,7 +76,7 @@ func TestInstallRefuses(t *testing.T) {
 		`c.yaml:2: there is no flag "fakeNodes": did you mean fake-nodes?`: {"--config", wrong},
 		"--config: open /nonexistent: no such file or directory":           {"up", "--config", "/nonexistent"},
 		"--detach is nothing for a service":                                {"up", "--detach"},
-		"--image-mirror \"x\" is not of the form HOST=URL":                 {"up", "--image-mirror", "x"},
+		"image mirror \"x\" is not of the form HOST=URL":                   {"up", "--image-mirror", "x"},
 		"--ca-hash is missing":                                             {"join", "https://10.0.0.1:6443", "--token", token},
 		"is not of the form https://HOST:PORT":                             {"join", "10.0.0.1:6443", "--token", token},
 		"--token is not of the form":                                       {"join", "https://10.0.0.1:6443"},
