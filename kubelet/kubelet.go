@@ -111,15 +111,7 @@ func build(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	images, err := image.New(image.Config{
-		Starts:                starts,
-		Service:               notifyingImageService{cfg.Runtime.Image, self.Changed},
-		Parallel:              cfg.ParallelPulls,
-		Dir:                   filepath.Join(cfg.RootDir, "image_manager"),
-		VerificationPolicy:    cfg.ImagePullCredentialsVerificationPolicy,
-		VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist,
-		Log:                   cfg.Log,
-	})
+	images, err := newImages(&cfg, self, starts)
 	if err != nil {
 		return nil, err
 	}
@@ -131,21 +123,7 @@ func build(cfg Config) (*Kubelet, error) {
 		marks:     cfg.Marks,
 		component: cfg.component(),
 	})
-	source := stats.New(stats.Config{
-		Runtime:    cfg.Runtime.Runtime,
-		Images:     cfg.Runtime.Image,
-		NodeName:   cfg.NodeName,
-		RootDir:    cfg.RootDir,
-		LogDir:     cfg.LogDir,
-		Pods:       table.All,
-		VolumePath: volumes.Path,
-		ClaimUsage: func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
-			if u := plugins.csi.Stats(ctx, string(p.UID), name); u != nil {
-				return u
-			}
-			return volumes.Usage(p, name)
-		},
-	})
+	source := newStats(&cfg, table, volumes, plugins)
 
 	// What protects the node, and its object.
 	pressure, err := eviction.New(cfg.Eviction, source, evictionNode{
@@ -198,6 +176,38 @@ func build(cfg Config) (*Kubelet, error) {
 		stats:          source,
 		metrics:        meters,
 	}, nil
+}
+
+// newImages makes what pulls images and keeps those that pods may use.
+func newImages(cfg *Config, self *node.Self, starts *holdback.Keeper) (*image.Manager, error) {
+	return image.New(image.Config{
+		Starts:                starts,
+		Service:               notifyingImageService{cfg.Runtime.Image, self.Changed},
+		Parallel:              cfg.ParallelPulls,
+		Dir:                   filepath.Join(cfg.RootDir, "image_manager"),
+		VerificationPolicy:    cfg.ImagePullCredentialsVerificationPolicy,
+		VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist,
+		Log:                   cfg.Log,
+	})
+}
+
+// newStats makes what measures pods and node. A CSI driver measures its volumes itself.
+func newStats(cfg *Config, table *workers, volumes *volume.Manager, plugins plugins) *stats.Source {
+	return stats.New(stats.Config{
+		Runtime:    cfg.Runtime.Runtime,
+		Images:     cfg.Runtime.Image,
+		NodeName:   cfg.NodeName,
+		RootDir:    cfg.RootDir,
+		LogDir:     cfg.LogDir,
+		Pods:       table.All,
+		VolumePath: volumes.Path,
+		ClaimUsage: func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
+			if u := plugins.csi.Stats(ctx, string(p.UID), name); u != nil {
+				return u
+			}
+			return volumes.Usage(p, name)
+		},
+	})
 }
 
 // newNode makes the keeper of the node's object.
@@ -315,33 +325,10 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	defer wg.Wait()
 	defer k.probes.Close()
 	defer k.workers.stop(cancel)
-	// What pods need before the first one starts.
-	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
-	wg.Go(func() { k.refs.Run(ctx) })
-	wg.Go(func() { k.cfg.Watchdog.Run(ctx, k.healthy, k.cfg.Log) })
-	wg.Go(func() { k.services.run(ctx) })
-	clockSet := func() { k.workers.notifyAll(pod.RefsChanged) }
-	wg.Go(func() { followClock(ctx, linux.SleepUntil, clockSet, k.cfg.Log) })
-	if k.localVolumes != nil {
-		wg.Go(func() { k.localVolumes.Run(ctx) })
-	}
-	failed := make(chan error, 5)
+	failed := make(chan error, 5) // the servers
+	k.supportPods(ctx, &wg)
 	k.serve(ctx, &wg, srv, failed)
-	// Changes of containers reach the workers from before there is one.
-	watch := runtimeWatch{
-		runtime: k.cfg.Runtime.Runtime,
-		workers: k.workers,
-		self:    k.node.Self,
-		log:     k.cfg.Log,
-	}
-	wg.Go(func() { watch.run(ctx) })
-	if runtimeName != builtinRuntime {
-		wg.Go(func() { k.rotateLogs(ctx) })
-	}
-	if k.cfg.ImageMaxAge > 0 {
-		images := imageCleaner{runtime: k.cfg.Runtime, workers: k.workers, log: k.cfg.Log}
-		wg.Go(func() { images.run(ctx, k.cfg.ImageMaxAge) })
-	}
+	k.followRuntime(ctx, &wg, runtimeName)
 	// The pods are listed while the node is registered: one does not need the other.
 	assigned := podSync{
 		Kubelet:    k,
@@ -356,7 +343,56 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 		}
 		return err
 	}
-	// These need the Node object, or one that belongs to it.
+	k.keepNode(ctx, &wg, failed)
+	ready()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	case err := <-pods:
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+}
+
+// supportPods starts what pods need before the first of them starts. It ends with ctx.
+func (k *Kubelet) supportPods(ctx context.Context, wg *sync.WaitGroup) {
+	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
+	wg.Go(func() { k.refs.Run(ctx) })
+	wg.Go(func() { k.cfg.Watchdog.Run(ctx, k.healthy, k.cfg.Log) })
+	wg.Go(func() { k.services.run(ctx) })
+	clockSet := func() { k.workers.notifyAll(pod.RefsChanged) }
+	wg.Go(func() { followClock(ctx, linux.SleepUntil, clockSet, k.cfg.Log) })
+	if k.localVolumes != nil {
+		wg.Go(func() { k.localVolumes.Run(ctx) })
+	}
+}
+
+// followRuntime starts what follows the containers and images of the runtime. It begins before the first container, so
+// that no change of one is missed, and ends with ctx.
+func (k *Kubelet) followRuntime(ctx context.Context, wg *sync.WaitGroup, runtimeName string) {
+	watch := runtimeWatch{
+		runtime: k.cfg.Runtime.Runtime,
+		workers: k.workers,
+		self:    k.node.Self,
+		log:     k.cfg.Log,
+	}
+	wg.Go(func() { watch.run(ctx) })
+	if runtimeName != builtinRuntime { // that one rotates the logs itself
+		wg.Go(func() { k.rotateLogs(ctx) })
+	}
+	if k.cfg.ImageMaxAge > 0 {
+		images := imageCleaner{runtime: k.cfg.Runtime, workers: k.workers, log: k.cfg.Log}
+		wg.Go(func() { images.run(ctx, k.cfg.ImageMaxAge) })
+	}
+}
+
+// keepNode starts what needs the Node object, or an object that belongs to it. It ends with ctx; failed receives the
+// errors of the plugins' servers.
+func (k *Kubelet) keepNode(ctx context.Context, wg *sync.WaitGroup, failed chan<- error) {
 	wg.Go(func() { k.node.Run(ctx) })
 	wg.Go(func() { k.eviction.Run(ctx) })
 	wg.Go(func() { k.plugins.csi.Run(ctx) })
@@ -370,18 +406,6 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 				failed <- err
 			}
 		})
-	}
-	ready()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
-		return err
-	case err := <-pods:
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
 	}
 }
 

@@ -54,20 +54,7 @@ func (l *loop) do(ctx context.Context, in decide.Input, action decide.Action) {
 			return l.retry(ctx, action, in.Pod, "stop sandbox", err)
 		})
 	case decide.OpTearDown:
-		l.launch(ctx, action, func(ctx context.Context) func() {
-			// All three are tried: what one cannot give back must not keep the others.
-			err := errors.Join(l.env.Devices.Unprepare(ctx, l.uid), l.env.Plugins.Release(l.uid),
-				l.env.Volumes.TearDown(ctx, l.uid))
-			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
-				err = l.env.Users.Release(l.uid)
-			}
-			done := l.retry(ctx, action, in.Pod, "give back devices and volumes", err)
-			return func() {
-				done()
-				l.s.volumes.tornDown = err == nil
-				l.s.volumes.done = l.s.volumes.done && err != nil
-			}
-		})
+		l.launch(ctx, action, func(ctx context.Context) func() { return l.tearDown(ctx, in, action) })
 	case decide.OpRemoveContainer:
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.removeContainer(ctx, in, action) })
 	case decide.OpRemoveSandbox:
@@ -219,23 +206,38 @@ func (l *loop) runSandbox(ctx context.Context, in decide.Input, action decide.Ac
 			return // it was cancelled, which is no failure
 		}
 		l.s.actions.fail(action.Key(), time.Second, 30*time.Second)
-		if unprepared != nil {
-			l.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources",
-				"Failed to prepare dynamic resources: %v", unprepared)
-			return
-		}
-		if unallocated != nil {
-			l.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedAllocateDevices",
-				"Failed to allocate devices: %v", unallocated)
-			return
-		}
-		if noNetwork != "" {
-			l.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s",
-				noNetwork)
-			return
-		}
-		l.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedCreatePodSandBox",
-			"Failed to create pod sandbox: %s", grpcText(err))
+		reason, message := sandboxFailure(unprepared, unallocated, noNetwork, err)
+		l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// sandboxFailure is the event about a sandbox that could not be made, for the first cause that users can act on: its
+// devices, the node's network, or what the runtime said.
+func sandboxFailure(unprepared, unallocated error, noNetwork string, err error) (reason, message string) {
+	switch {
+	case unprepared != nil:
+		return "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: " + unprepared.Error()
+	case unallocated != nil:
+		return "FailedAllocateDevices", "Failed to allocate devices: " + unallocated.Error()
+	case noNetwork != "":
+		return "NetworkNotReady", "network is not ready: " + noNetwork
+	}
+	return "FailedCreatePodSandBox", "Failed to create pod sandbox: " + grpcText(err)
+}
+
+// tearDown gives back devices, volumes and user IDs of a pod of which nothing runs any more.
+func (l *loop) tearDown(ctx context.Context, in decide.Input, action decide.Action) func() {
+	// All three are tried: what one cannot give back must not keep the others.
+	err := errors.Join(l.env.Devices.Unprepare(ctx, l.uid), l.env.Plugins.Release(l.uid),
+		l.env.Volumes.TearDown(ctx, l.uid))
+	if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
+		err = l.env.Users.Release(l.uid)
+	}
+	done := l.retry(ctx, action, in.Pod, "give back devices and volumes", err)
+	return func() {
+		done()
+		l.s.volumes.tornDown = err == nil
+		l.s.volumes.done = l.s.volumes.done && err != nil
 	}
 }
 

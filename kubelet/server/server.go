@@ -90,43 +90,53 @@ func New(cfg Config) *Server {
 	if dial := cfg.DialStreams; dial != nil {
 		server.streams.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 	}
-	// the client may have gone
-	server.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	server.mux.HandleFunc("GET /pods", server.pods)
-	server.mux.HandleFunc("GET /runningpods/", server.pods)
-	server.mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", server.containerLogs)
-	for _, method := range []string{"GET", "POST"} {
-		server.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", server.exec)
-		server.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", server.exec)
-		server.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", server.attach)
-		server.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", server.attach)
-		server.mux.HandleFunc(method+" /portForward/{namespace}/{pod}", server.portForward)
-		server.mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", server.portForward)
-	}
-	server.mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", server.run)
-	if cfg.Reach != nil {
-		server.mux.HandleFunc("POST /keelson/probe/{namespace}/{pod}", server.probe)
-		server.mux.HandleFunc("GET /keelson/service/{namespace}/{name}", server.serving)
-	}
-	if cfg.Stats != nil {
-		server.mux.Handle("GET /stats/summary", cfg.Stats)
-	}
-	server.mux.HandleFunc("GET /debug/pprof/", pprof.Index) // not the command line, which may have secrets
-	server.mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	server.mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	server.mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	if cfg.LogDir != "" {
-		server.mux.Handle("GET /logs/", logDir(cfg.LogDir).handler())
-	}
-	if cfg.Pages != nil {
-		server.mux.Handle("GET /statusz", cfg.Pages)
-		server.mux.Handle("GET /flagz", cfg.Pages)
-		server.mux.Handle("GET /configz", cfg.Pages)
-	}
-	for rest, h := range cfg.Metrics {
-		server.mux.Handle("GET /metrics"+rest, h)
-	}
+	server.pages()
+	server.debugPages()
 	return server
+}
+
+// pages adds the paths of pods, containers and the node.
+func (s *Server) pages() {
+	// the client may have gone
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	s.mux.HandleFunc("GET /pods", s.pods)
+	s.mux.HandleFunc("GET /runningpods/", s.pods)
+	s.mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	for _, method := range []string{"GET", "POST"} {
+		s.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
+		s.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+		s.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
+		s.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
+		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+	}
+	s.mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
+	if s.cfg.Reach != nil {
+		s.mux.HandleFunc("POST /keelson/probe/{namespace}/{pod}", s.probe)
+		s.mux.HandleFunc("GET /keelson/service/{namespace}/{name}", s.serving)
+	}
+	if s.cfg.Stats != nil {
+		s.mux.Handle("GET /stats/summary", s.cfg.Stats)
+	}
+}
+
+// debugPages adds the paths that show the kubelet itself: profiles, logs, flags and metrics.
+func (s *Server) debugPages() {
+	s.mux.HandleFunc("GET /debug/pprof/", pprof.Index) // not the command line, which may have secrets
+	s.mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	s.mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	s.mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	if s.cfg.LogDir != "" {
+		s.mux.Handle("GET /logs/", logDir(s.cfg.LogDir).handler())
+	}
+	if s.cfg.Pages != nil {
+		s.mux.Handle("GET /statusz", s.cfg.Pages)
+		s.mux.Handle("GET /flagz", s.cfg.Pages)
+		s.mux.Handle("GET /configz", s.cfg.Pages)
+	}
+	for rest, h := range s.cfg.Metrics {
+		s.mux.Handle("GET /metrics"+rest, h)
+	}
 }
 
 // ServeHTTP authenticates, authorizes and handles a request.
