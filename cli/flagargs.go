@@ -40,7 +40,7 @@ func roleArgs(fl *pflag.FlagSet) []string {
 	return args
 }
 
-// absoluteFiles makes file names absolute in the flags whose usage says FILE.
+// absoluteFiles makes names absolute in the flags whose usage says FILE or DIR.
 func absoluteFiles(fl *pflag.FlagSet) error {
 	here, err := os.Getwd()
 	if err != nil {
@@ -64,7 +64,7 @@ func absoluteFrom(dir string, fl *pflag.FlagSet, want func(name string) bool) er
 			return
 		}
 		switch of, _ := pflag.UnquoteUsage(flag); of {
-		case "FILE":
+		case "FILE", "DIR":
 		case "CERT,KEY[:NAMES]":
 			abs = func(text string) string {
 				cert, key, _ := strings.Cut(text, ",")

@@ -56,6 +56,7 @@ func printStatus(out io.Writer, status *maintenance.Status, dir string) error {
 		add("network", "CNI, "+status.CNI)
 	}
 	add("network", status.WireGuard)
+	add("backup", status.Backup)
 	add("expires", status.Certificates...)
 	if status.Problem != "" {
 		lines = append(lines, "the API does not answer: "+status.Problem)

@@ -127,7 +127,7 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(append(errs, c.Listen.Validate(), c.Services.Validate(), c.Node.Validate(), c.CNI.Validate(),
 		c.PodRoutes.Validate(c.foreignNetwork()), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(),
-		c.DNS.Validate())...)
+		c.DNS.Validate(), c.Backup.Validate())...)
 }
 
 // foreignNetwork reports that pods have no addresses of the built-in network.

@@ -15,6 +15,7 @@ import (
 	"keelson/apiserver/options"
 	"keelson/apiserver/resources"
 	"keelson/cluster/listen"
+	"keelson/cluster/maintenance"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/scheduling"
 	"keelson/controllers"
@@ -50,6 +51,8 @@ type Options struct {
 	Proxy proxy.Options
 	// DecisionMemory limits, in MiB, the scheduler decisions that the API server keeps; 0: the timeline's default.
 	DecisionMemory int
+	// Backup says when backups of the store are made.
+	Backup maintenance.BackupOptions
 	// Without names roles that are disabled, by their choice in table.
 	Without []string
 }
@@ -57,7 +60,7 @@ type Options struct {
 // FlagGroups are the groups of flags in the order of the help text: kube-apiserver's, then those of the other
 // components.
 var FlagGroups = []string{
-	"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces",
+	"Generic", "Etcd", "Backup", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces",
 	"Leader election",
 	"Built-in components", "Pod network", "Proxy", "DNS", "Kubelet", "Kubelet eviction", "Controllers",
 	"Concurrent syncs",
@@ -85,6 +88,7 @@ func apiOptions(o *Options) []option.Row {
 				"API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)"),
 			option.New(&o.DecisionMemory, "decision-memory", ledger.DefaultDecisionBytes>>20,
 				"keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")),
+		option.In("Backup", o.Backup.Rows()...),
 		o.API.Rows(),
 	)
 }

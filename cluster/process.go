@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/configreload"
@@ -19,6 +20,7 @@ import (
 	"keelson/cluster/agents"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 	"keelson/cluster/nodehost"
 	"keelson/cluster/noderoles"
 	"keelson/cluster/renewal"
@@ -70,12 +72,14 @@ type roleMetrics struct {
 	scheduler   *scheduling.Metrics
 	proxy       *proxy.Metrics
 	dns         *meter.Meter
+	backups     *maintenance.BackupMetrics
 }
 
 func newRoleMetrics() roleMetrics {
 	metrics := newAgentMetrics()
 	metrics.proxy = proxy.NewMetrics()
 	metrics.dns = meter.New()
+	metrics.backups = maintenance.NewBackupMetrics()
 	return metrics
 }
 
@@ -91,7 +95,7 @@ func newAgentMetrics() roleMetrics {
 
 func (m roleMetrics) collectors() []prometheus.Collector {
 	return slices.Concat(m.claims.Collectors(), m.controllers.Collectors(), m.scheduler.Collectors(),
-		m.proxy.Collectors(), m.dns.Collectors())
+		m.proxy.Collectors(), m.dns.Collectors(), m.backups.Collectors())
 }
 
 // ownServer is the API server of this process.
@@ -208,6 +212,27 @@ func (p *process) certificates() (run.Func, error) {
 		Events:           p.connect(user("system:kube-controller-manager"), agent),
 		Log:              p.logOf(eventlog.Certificates),
 	}.Run, nil
+}
+
+// backups makes backups of the store on a schedule, and an event about the namespace kube-system of each that failed.
+func (p *process) backups() (run.Func, error) {
+	agent := "keelson-backups/" + version.Kubernetes
+	log := p.logOf(eventlog.Store)
+	events := p.connect(user("system:kube-controller-manager"), agent).Events("keelson-backups", "", log)
+	about := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
+	return run.Together(nil, run.Part{Name: "events", Run: events.Run}, run.Part{
+		Name: "schedule",
+		Run: maintenance.Schedule{
+			BackupOptions: p.cfg.Backup,
+			Data:          p.dir,
+			Store:         p.server.raw,
+			Failed: func(text string) {
+				events.Event(about, corev1.EventTypeWarning, "BackupFailed", text)
+			},
+			Metrics: p.metrics.backups,
+			Log:     log,
+		}.Run,
+	}), nil
 }
 
 func (p *process) etcdAPI() (run.Func, error) {

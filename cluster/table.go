@@ -40,6 +40,12 @@ func table() []role {
 		},
 		{name: "configuration", make: (*process).configuration},
 		{name: "certificates", needs: []string{"apiserver"}, make: (*process).certificates},
+		{
+			name:  "backups",
+			needs: []string{"apiserver"},
+			when:  func(c Config) bool { return c.Backup.Dir != "" },
+			make:  (*process).backups,
+		},
 		{name: "etcd API", when: func(c Config) bool { return c.EtcdListen != "" }, make: (*process).etcdAPI},
 		{name: "network", node: true, make: onNode((*noderoles.Node).Network)},
 		{

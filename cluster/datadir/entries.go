@@ -31,6 +31,8 @@ const (
 	WireGuardKeyFile = "wireguard.key"
 	// ServersFile keeps the API servers that an agent of this data directory has learned.
 	ServersFile = "servers.json"
+	// BackupState keeps the outcome of the last scheduled backup.
+	BackupState = "backup-state"
 	// StoreCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one
 	// is created silently.
 	StoreCreatedFile = "store-created"
@@ -54,7 +56,7 @@ var contents = []string{
 	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
 	"node.pid", "keelson.pid", EndpointFile, NodeNameFile, ReserveFile, reserveFiles,
-	ServersFile, homeFile,
+	ServersFile, homeFile, BackupState,
 }
 
 // Entries are the members of contents that exist.

@@ -56,6 +56,8 @@ type Status struct {
 	Rejected []string
 	// Components are the unhealthy components of the control plane, with the reason.
 	Components []string
+	// Backup says when the last scheduled backup was made, and whether it failed; empty: there is no schedule.
+	Backup string
 	// Certificates has a line for each certificate that expires soon, or has expired.
 	Certificates []string
 }
@@ -79,6 +81,7 @@ func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 		return status, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	status.URL = cfg.Host
+	status.Backup = backupLine(dir, time.Now())
 	cfg.WarningHandler = rest.NoWarnings{} // hides the deprecation warning of componentstatuses
 	cl, err := client.Remote(cfg, "keelson-status/"+version.Kubernetes)
 	if err != nil {
