@@ -141,7 +141,8 @@ func report(out io.Writer, results []Result, asJSON bool) error {
 		}
 		return nil
 	}
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	var lines strings.Builder // a screen wraps whole lines, and a table is written in pieces
+	table := tabwriter.NewWriter(&lines, 0, 8, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(table, "scenario\tfigure\tvalue\tunit\tpromise\t")
 	for _, r := range results {
 		promise := "-"
@@ -155,7 +156,9 @@ func report(out io.Writer, results []Result, asJSON bool) error {
 		}
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%.4g\t%s\t%s\t\n", r.Scenario, r.Figure, r.Value, r.Unit, promise)
 	}
-	return table.Flush()
+	_ = table.Flush() // a strings.Builder does not fail
+	_, err := io.WriteString(out, lines.String())
+	return err
 }
 
 // measure starts a cluster, runs the scenario and deletes the cluster.

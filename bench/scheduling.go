@@ -100,7 +100,14 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) (er
 	// client-go logs each event that is not written when a workload ends
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	var errs []error
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	var lines strings.Builder // a screen wraps whole lines, and a table is written in pieces
+	table := tabwriter.NewWriter(&lines, 0, 8, 2, ' ', tabwriter.AlignRight)
+	flush := func() error {
+		_ = table.Flush() // a strings.Builder does not fail
+		_, err := io.WriteString(out, lines.String())
+		lines.Reset()
+		return err
+	}
 	if !cfg.JSON {
 		_, _ = fmt.Fprintln(table,
 			"workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempts\tp50\tp99\tallocs/pod\tcpu/pod\tstate\t")
@@ -135,11 +142,11 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) (er
 			scheduled.Attempts, scheduled.P50.Round(time.Microsecond), scheduled.P99.Round(time.Microsecond),
 			scheduled.Allocs, scheduled.CPU.Round(
 				time.Microsecond), scheduled.StateMB)
-		if err := table.Flush(); err != nil {
+		if err := flush(); err != nil {
 			return err
 		}
 	}
-	return errors.Join(append(errs, table.Flush())...)
+	return errors.Join(append(errs, flush())...)
 }
 
 // SchedulingWorkloads lists the workloads by name.

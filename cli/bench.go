@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -38,10 +39,18 @@ func benchCommand(std Stdio) *cobra.Command {
 		}
 		cfg.Program = self
 		cfg.Scenarios = args
-		return bench.Run(c.Context(), cfg, std.Out)
+		return bench.Run(c.Context(), cfg, figures(std, cfg.JSON))
 	}
 	cmd.AddCommand(benchSchedulerCommand(std))
 	return cmd
+}
+
+// figures is where figures are printed: for people on the screen.
+func figures(std Stdio, forPrograms bool) io.Writer {
+	if forPrograms {
+		return std.Out
+	}
+	return std.screen()
 }
 
 func historyFlag(cmd *cobra.Command, file *string) {
@@ -79,7 +88,7 @@ func benchSchedulerCommand(std Stdio) *cobra.Command {
 			defer func() { err = errors.Join(err, f.Close()) }()
 			cfg.Profile = f
 		}
-		return bench.RunScheduling(command.Context(), cfg, std.Out)
+		return bench.RunScheduling(command.Context(), cfg, figures(std, cfg.JSON))
 	}
 	return cmd
 }

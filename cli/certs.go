@@ -12,6 +12,7 @@ import (
 
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/lib/words"
 	"keelson/pki"
 )
 
@@ -93,7 +94,7 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 				return err
 			}
 			if step == pki.StepNone {
-				_, _ = fmt.Fprintf(std.Out, "%s has one key\n", args[0])
+				_, _ = fmt.Fprintf(std.screen(), "%s has one key\n", args[0])
 			}
 			return printRotations(std.screen(), *dir)
 		},
@@ -117,7 +118,7 @@ func renewCertsCommand(std Stdio, dir *string) *cobra.Command {
 				if info.CA {
 					next = "; a running cluster and its nodes take it over"
 				}
-				_, _ = fmt.Fprintf(std.Out, "%s renewed, expires %s%s\n", info.Name,
+				_, _ = fmt.Fprintf(std.screen(), "%s renewed, expires %s%s\n", info.Name,
 					info.Expires.Local().Format(time.RFC3339), next)
 			}
 			return err
@@ -147,7 +148,12 @@ func printCerts(out io.Writer, list []pki.Info, format string, now time.Time) er
 		}
 		rows = append(rows, row)
 	}
-	return printTable(screenOf(out), titles, rows)
+	return printStyled(screenOf(out), titles, rows, func(row int) string {
+		if list[row].Warning(now) != "" {
+			return words.Red
+		}
+		return ""
+	})
 }
 
 func leftText(left time.Duration) string {

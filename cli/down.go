@@ -62,12 +62,12 @@ func agreePurge(dir datadir.Dir, std Stdio, terminal bool) error {
 		return fmt.Errorf("%s data (%s): give --yes to delete them, or move them out of %s", what,
 			volumes[0].Path, dir.Sub("volumes"))
 	}
-	_, _ = fmt.Fprintf(std.Out, "%s data, and a purge deletes it:\n", what)
+	_, _ = fmt.Fprintf(std.screen(), "%s data, and a purge deletes it:\n", what)
 	for _, v := range volumes[:min(len(volumes), maxVolumesShown)] {
-		_, _ = fmt.Fprintf(std.Out, "  %s   %s\n", v.Path, words.Bytes(v.Bytes))
+		_, _ = fmt.Fprintf(std.screen(), "  %s   %s\n", v.Path, words.Bytes(v.Bytes))
 	}
 	if more := len(volumes) - maxVolumesShown; more > 0 {
-		_, _ = fmt.Fprintf(std.Out, "  and %d more\n", more)
+		_, _ = fmt.Fprintf(std.screen(), "  and %d more\n", more)
 	}
 	_, _ = io.WriteString(std.Out, "Delete them? [y/N] ")
 	answer, _ := bufio.NewReader(std.In).ReadString('\n') // no answer is no

@@ -114,7 +114,7 @@ func importImage(cmd *cobra.Command, file string, open func() (*image.Store, err
 		return fmt.Errorf("import %s: %w", file, err)
 	}
 	for _, img := range imgs {
-		if _, err := fmt.Fprintf(std.Out, "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID),
+		if _, err := fmt.Fprintf(std.screen(), "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID),
 			megabytes(img.Size)); err != nil {
 			return err
 		}

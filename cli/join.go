@@ -161,7 +161,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 			if err := membership.RemoveNode(command.Context(), to, args[0]); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.Out,
+			_, err = fmt.Fprintf(std.screen(),
 				"node %s removed; if it has a machine of its own, `keelson down --purge` there removes what is left\n",
 				args[0])
 			return err
@@ -215,7 +215,7 @@ func silence(std Stdio, a *access, stop bool) *cobra.Command {
 		if stop {
 			said = "node %[1]s is silent; `keelson node start %[1]s` brings it back\n"
 		}
-		_, err = fmt.Fprintf(std.Out, said, args[0])
+		_, err = fmt.Fprintf(std.screen(), said, args[0])
 		return err
 	}
 	return cmd
@@ -279,7 +279,7 @@ func joinCommandAndRequest(std Stdio) (*cobra.Command, *membership.JoinRequest) 
 			cfg.LogOutput = std.Err
 			begin := time.Now()
 			cfg.Ready = func() {
-				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n",
+				_, _ = fmt.Fprintf(std.screen(), "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n",
 					time.Since(begin).Milliseconds())
 				notifyReady(command.Context(), std)
 			}

@@ -42,14 +42,14 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 		if path := cfg.Scheduler.Check; path != "" {
 			what, err := scheduling.Check(path)
 			if err == nil {
-				_, err = fmt.Fprintf(std.Out, "%s is fine: %s\n", path, what)
+				_, err = fmt.Fprintf(std.screen(), "%s is fine: %s\n", path, what)
 			}
 			return err
 		}
 		cfg.LogOutput = std.Err
 		cfg.ImageHelper = imageHelper
 		cfg.Ready = func() {
-			_, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name)
+			_, _ = fmt.Fprintf(std.screen(), "%s ready\n", role.Name)
 			notifyReady(command.Context(), std)
 		}
 		return role.Run(command.Context(), cfg)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/cluster/maintenance"
 	"keelson/cluster/simulation"
 	"keelson/runtime/image"
 	"keelson/timeline/ask"
@@ -94,11 +96,27 @@ func TestScreen(t *testing.T) {
 		{screen{ascii: true}, "   \x1b[36mnine\x1b[0m us and more words -> here\n   short\n"},
 		{screen{width: 20}, "   \x1b[36mnine\x1b[0m µs and more\n     words → here\n   short\n"},
 		{screen{width: 33}, line},
+		{screen{width: 13}, "   \x1b[36mnine\x1b[0m µs\n     and more\n     words →\n     here\n   short\n"},
 	} {
 		var out bytes.Buffer
 		tc.screen.out = &out
 		if _, err := tc.screen.Write([]byte(line)); err != nil || out.String() != tc.want {
 			t.Errorf("%d columns: got\n%q, %v; want\n%q", tc.screen.width, out.String(), err, tc.want)
+		}
+	}
+}
+
+// TestLabels: what comes after a label is wrapped next to it.
+func TestLabels(t *testing.T) {
+	for line, want := range map[string]string{
+		"   wide   one two three four":  "   wide   one two\n          three four",
+		"firewall  one two three four":  "firewall  one two\n          three four",
+		"pods one two three four five":  "pods one two three\n  four five",
+		"   a/very-long-label   x yy z": "   a/very-long-label\n     x yy z",
+	} {
+		out := screen{width: 20}
+		if got := out.shown(line + "\n"); got != want+"\n" {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	}
 }
@@ -129,6 +147,42 @@ func TestTablesFit(t *testing.T) {
 			t.Errorf("%s: %v", of, err)
 		}
 		fits(t, of, out.String())
+	}
+}
+
+// TestColors: what fails is red, what is well green, where the terminal has colors, and tables stay aligned.
+func TestColors(t *testing.T) {
+	const red, green, reset = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+	printed := func(color bool) string {
+		var out bytes.Buffer
+		s := &screen{out: &out, color: color}
+		status := &maintenance.Status{
+			Pid:        7,
+			Nodes:      2,
+			NodesReady: 1,
+			Components: []string{"scheduler: no leader"},
+		}
+		answer := &simulation.Answer{Outcomes: []simulation.Outcome{{Name: "a", NoFit: "full"}, {Name: "b", Node: "n"}}}
+		if err := errors.Join(printStatus(s, status, "/d"), printWhatIf(s, answer)); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	plain := printed(false)
+	colored := printed(true)
+	if strings.Contains(plain, "\x1b") || escapes.ReplaceAllString(colored, "") != plain {
+		t.Errorf("got\n%s\nwant the text of\n%s", colored, plain)
+	}
+	for _, want := range []string{
+		green + "running" + reset,
+		red + "nodes     1 of 2 Ready" + reset,
+		red + "unhealthy scheduler: no leader" + reset,
+		red + "/a          <none>   full" + reset,
+		"\n/b          n        \n",
+	} {
+		if !strings.Contains(colored, want) {
+			t.Errorf("no %q in %q", want, colored)
+		}
 	}
 }
 

@@ -29,7 +29,8 @@ func statusCommand(std Stdio) *cobra.Command {
 			return err
 		}
 		if status.Pid == 0 {
-			_, err := fmt.Fprintf(std.screen(), "not running   data in %s\n", *dir)
+			out := std.screen()
+			_, err := fmt.Fprintf(out, "%s   data in %s\n", out.paint(words.Red, "not running"), *dir)
 			if err == nil {
 				err = exitError(3)
 			}
@@ -41,15 +42,19 @@ func statusCommand(std Stdio) *cobra.Command {
 }
 
 // printStatus prints what runs, a line for each fact.
-func printStatus(out io.Writer, status *maintenance.Status, dir string) error {
-	lines := []string{fmt.Sprintf("running   pid %d, API at %s, data in %s", status.Pid, status.URL, dir)}
-	add := func(label string, facts ...string) {
+func printStatus(out *screen, status *maintenance.Status, dir string) error {
+	lines := []string{
+		fmt.Sprintf("%s   pid %d, API at %s, data in %s", out.paint(words.Green, "running"), status.Pid,
+			status.URL, dir),
+	}
+	styled := func(style, label string, facts ...string) {
 		for _, f := range facts {
 			if f != "" {
-				lines = append(lines, fmt.Sprintf("%-9s %s", label, f))
+				lines = append(lines, out.paint(style, fmt.Sprintf("%-9s %s", label, f)))
 			}
 		}
 	}
+	add := func(label string, facts ...string) { styled("", label, facts...) }
 	add("firewall", status.Firewalls...)
 	add("services", status.Services)
 	if status.CNI != "" {
@@ -57,16 +62,22 @@ func printStatus(out io.Writer, status *maintenance.Status, dir string) error {
 	}
 	add("network", status.WireGuard)
 	add("backup", status.Backup)
-	add("expires", status.Certificates...)
+	styled(words.Red, "expires", status.Certificates...)
 	if status.Problem != "" {
-		lines = append(lines, "the API does not answer: "+status.Problem)
+		lines = append(lines, out.paint(words.Red, "the API does not answer: "+status.Problem))
 	} else {
-		add("nodes", fmt.Sprintf("%d of %d Ready", status.NodesReady, status.Nodes))
+		ready := ""
+		if status.NodesReady < status.Nodes {
+			ready = words.Red
+		}
+		styled(ready, "nodes", fmt.Sprintf("%d of %d Ready", status.NodesReady, status.Nodes))
 		add("pods", fmt.Sprintf("%d of %d Running", status.PodsRunning, status.Pods))
 		add("memory", fmt.Sprintf("%s, %s at most since the start", words.Bytes(status.Memory),
 			words.Bytes(status.Peak)))
-		add("unhealthy", status.Components...)
-		lines = append(lines, status.Rejected...)
+		styled(words.Red, "unhealthy", status.Components...)
+		for _, rejected := range status.Rejected {
+			lines = append(lines, out.paint(words.Red, rejected))
+		}
 	}
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err

@@ -263,14 +263,14 @@ func (f *storyFlags) explain(ctx context.Context, object string, std Stdio) erro
 			return err
 		}
 		s, err := caller.Service(ctx, name)
-		return f.print(std, s, err, func() { packet.Render(out, s) })
+		return f.print(std, s, err, func() { packet.Render(out, s, out.color) })
 	}
 	if k, name := explainedAs(object); k != nil {
 		if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 			return err
 		}
 		answer, err := caller.Object(ctx, k, name)
-		return f.print(std, answer, err, func() { cause.Render(out, answer, out.width) })
+		return f.print(std, answer, err, func() { cause.Render(out, answer, out.color, out.width) })
 	}
 	name, owned, err := f.target(ctx, object)
 	if err != nil {

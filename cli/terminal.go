@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"keelson/lib/words"
 	"keelson/timeline/text"
 )
 
@@ -90,11 +92,27 @@ func (s *screen) shown(lines string) string {
 			out.WriteString(line)
 			continue
 		}
-		indent := body[:len(body)-len(strings.TrimLeft(body, " "))]
-		out.WriteString(strings.Join(text.Fold(body, s.width, indent+"  "), "\n") + line[len(body):])
+		out.WriteString(strings.Join(text.Fold(body, s.width, below(body)), "\n") + line[len(body):])
 	}
 	return out.String()
 }
+
+// label is the first word of a line with a gap behind it, such as those of status and trace.
+var label = regexp.MustCompile(`^ *[^ ]+ {2,}`)
+
+// below is what the further lines of a wrapped line begin with: the place after its label, else its own indent and two
+// columns.
+func below(line string) string {
+	const most = 14 // a wider one leaves too little room
+	line = escapes.ReplaceAllString(line, "")
+	if n := len(label.FindString(line)); n > 0 && n <= most {
+		return strings.Repeat(" ", n)
+	}
+	return line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
+}
+
+// paint returns a text in a style, if the terminal has colors.
+func (s *screen) paint(style, text string) string { return words.Colors(s.color).With(style, text) }
 
 // inASCII has what our own texts use beyond ASCII.
 var inASCII = strings.NewReplacer("µ", "u", "█", "#", "→", "->", "…", "...", "–", "-", "—", "-", "’", "'", "“", "\"",
@@ -136,17 +154,32 @@ func hanging(text string, column, width int) string {
 // printTable prints rows below their titles. Where one of them is wider than the terminal, each row is a paragraph
 // instead: its first cell, and the others with their titles.
 func printTable(out *screen, titles []string, rows [][]string) error {
+	return printStyled(out, titles, rows, func(int) string { return "" })
+}
+
+// printStyled is printTable with a style for each row.
+func printStyled(out *screen, titles []string, rows [][]string, style func(row int) string) error {
 	var lines strings.Builder
 	table := tabwriter.NewWriter(&lines, 0, 0, 3, ' ', 0)
 	for _, row := range append([][]string{titles}, rows...) {
 		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // a strings.Builder does not fail
 	}
 	_ = table.Flush()
-	shown := lines.String()
-	if out.width > 0 && widest(shown) > out.width {
-		shown = paragraphs(out.width, titles, rows)
+	if out.width > 0 && widest(lines.String()) > out.width {
+		_, err := io.WriteString(out, paragraphs(out, titles, rows, style))
+		return err
 	}
-	_, err := io.WriteString(out, shown)
+	var shown strings.Builder
+	row := -1 // the line of the titles
+	for line := range strings.Lines(lines.String()) {
+		of := words.Dim
+		if row >= 0 {
+			of = style(row)
+		}
+		shown.WriteString(out.paint(of, strings.TrimRight(line, "\n")) + "\n")
+		row++
+	}
+	_, err := io.WriteString(out, shown.String())
 	return err
 }
 
@@ -160,16 +193,16 @@ func widest(text string) int {
 }
 
 // paragraphs formats each row of a table as lines of its own.
-func paragraphs(width int, titles []string, rows [][]string) string {
+func paragraphs(screen *screen, titles []string, rows [][]string, style func(row int) string) string {
 	var out strings.Builder
-	for _, row := range rows {
-		fmt.Fprintf(&out, "%s\n", row[0])
+	for n, row := range rows {
+		fmt.Fprintf(&out, "%s\n", screen.paint(style(n), row[0]))
 		for i, cell := range row[1:] {
 			if cell == "" {
 				continue
 			}
 			label := fmt.Sprintf("   %-10s ", strings.ToLower(titles[i+1]))
-			fmt.Fprintf(&out, "%s%s\n", label, hanging(strings.ReplaceAll(cell, ",", ", "), len(label), width))
+			fmt.Fprintf(&out, "%s%s\n", label, hanging(strings.ReplaceAll(cell, ",", ", "), len(label), screen.width))
 		}
 	}
 	return out.String()

@@ -122,7 +122,8 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 		if i > 0 {
 			_, _ = fmt.Fprintln(std.Out) // an error means that the terminal is gone
 		}
-		packet.RenderTrace(std.screen(), t)
+		out := std.screen()
+		packet.RenderTrace(out, t, out.color)
 	}
 	if !reached {
 		return exitError(1)

@@ -18,7 +18,7 @@ func versionCommand(std Stdio) *cobra.Command {
 		Args:    none,
 		Example: "  keelson version",
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(std.Out, "keelson %s\nKubernetes %s\n%s %s/%s\n", version.Revision(),
+			_, err := fmt.Fprintf(std.screen(), "keelson %s\nKubernetes %s\n%s %s/%s\n", version.Revision(),
 				version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},

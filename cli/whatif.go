@@ -87,6 +87,9 @@ func readManifest(question *simulation.Question, file string, in io.Reader) erro
 	return question.ReadManifest(opened)
 }
 
+// noNode stands for the node of a pod that gets none, as in kubectl's tables.
+const noNode = "<none>"
+
 // mostOutcomes are printed pod by pod; more are summarized by workload and node.
 const mostOutcomes = 40
 
@@ -119,7 +122,12 @@ func printOutcomes(out *screen, cells [][]string) error {
 		_, err := fmt.Fprintln(out, "no pod waits for a node; -f FILE places those of a manifest")
 		return err
 	}
-	return printTable(out, []string{"POD", "WHY", "NODE", "REASON"}, cells)
+	return printStyled(out, []string{"POD", "WHY", "NODE", "REASON"}, cells, func(row int) string {
+		if cells[row][2] == noNode {
+			return words.Red
+		}
+		return ""
+	})
 }
 
 // printWhatIf prints where pods would go.
@@ -133,7 +141,7 @@ func printWhatIf(out *screen, answer *simulation.Answer) error {
 		name := outcome.Namespace + "/" + outcome.Name
 		node := outcome.Node
 		if node == "" {
-			node = "<none>"
+			node = noNode
 		} else {
 			placed++
 		}
@@ -161,7 +169,7 @@ func printWhatIf(out *screen, answer *simulation.Answer) error {
 		cells = append(cells, cell)
 	}
 	for _, l := range answer.Lost {
-		cells = append(cells, []string{l.Namespace + "/" + l.Name, "lost", "<none>", l.Why})
+		cells = append(cells, []string{l.Namespace + "/" + l.Name, "lost", noNode, l.Why})
 	}
 	if err := printOutcomes(out, cells); err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/words"
 )
 
 // Answer is what is known about one object.
@@ -61,39 +63,43 @@ func (a *Answer) Recorded(warning string) {
 func (a *Answer) Unreadable(what string, err error) { a.cannot("%s could not be read: %v", what, err) }
 
 // Render prints the answer, wrapped at width characters if possible; 0: not wrapped.
-func Render(out io.Writer, a *Answer, width int) {
+func Render(out io.Writer, a *Answer, color bool, width int) {
 	var b strings.Builder
 	name := a.Name
 	if a.Namespace != "" {
 		name = a.Namespace + "/" + name
 	}
-	fmt.Fprintf(&b, "%s %s   %s\n", a.Kind, name, a.State)
+	p := words.Colors(color)
+	fmt.Fprintf(&b, "%s   %s\n", p.With(words.Bold, a.Kind+" "+name), a.State)
 	for _, part := range []struct {
-		label string
-		lines []string
-	}{{"why", a.Why}, {"next", a.Next}, {"not known", a.Unknown}} {
+		label, style string
+		lines        []string
+	}{{"why", "", a.Why}, {"next", words.Green, a.Next}, {"not known", words.Dim, a.Unknown}} {
 		for i, line := range part.lines {
 			label := part.label
 			if i > 0 {
 				label = ""
 			}
-			fold(&b, fmt.Sprintf("   %-10s ", label), line, width)
+			for _, folded := range fold(fmt.Sprintf("   %-10s ", label), line, width) {
+				b.WriteString(p.With(part.style, folded) + "\n")
+			}
 		}
 	}
 	_, _ = io.WriteString(out, b.String())
 }
 
-// fold writes words after a label, wrapped below the label.
-func fold(out *strings.Builder, label, words string, width int) {
+// fold is a text after a label, wrapped below the label.
+func fold(label, text string, width int) []string {
+	var lines []string
 	if width <= 0 {
 		width = math.MaxInt
 	}
 	line := label
 	empty := true
-	for word := range strings.FieldsSeq(words) {
+	for word := range strings.FieldsSeq(text) {
 		word = visible(word)
 		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			out.WriteString(line + "\n")
+			lines = append(lines, line)
 			line = strings.Repeat(" ", len(label))
 			empty = true
 		}
@@ -103,7 +109,7 @@ func fold(out *strings.Builder, label, words string, width int) {
 		line = line + word
 		empty = false
 	}
-	out.WriteString(line + "\n")
+	return append(lines, line)
 }
 
 // visible removes terminal control characters: anyone with the right to write a status may have put them there.

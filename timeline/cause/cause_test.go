@@ -33,7 +33,7 @@ func object[T any](t *testing.T, text string) *T {
 func says(t *testing.T, what string, a *Answer, words ...string) {
 	t.Helper()
 	var b strings.Builder
-	Render(&b, a, 0)
+	Render(&b, a, false, 0)
 	for _, w := range words {
 		if !strings.Contains(b.String(), w) {
 			t.Errorf("%s: no %q in\n%s", what, w, b.String())
@@ -323,7 +323,7 @@ func TestRender(t *testing.T) {
 	a.do("five")
 	a.Unreadable("leases", errors.New("forbidden"))
 	var b strings.Builder
-	Render(&b, a, 24)
+	Render(&b, a, false, 24)
 	const want = "node n   NotReady\n   why        one two\n              three[2J\n              four\n   next      " +
 		" five\n   not known  leases\n              could not\n              be read:\n              forbidden\n"
 	if b.String() != want {

@@ -134,7 +134,7 @@ func TestCron(t *testing.T) {
 		a := (&Cron{CronJob: cj, Jobs: c.jobs, Controllers: c.controllers}).Explain(now)
 		says(t, what, a, c.want...)
 		var b strings.Builder
-		Render(&b, a, 0)
+		Render(&b, a, false, 0)
 		for _, w := range c.not {
 			if strings.Contains(b.String(), w) {
 				t.Errorf("%s: %q in\n%s", what, w, b.String())

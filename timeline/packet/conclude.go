@@ -122,9 +122,11 @@ func (t *Trace) Reached() bool {
 const shownHops = 20
 
 // RenderTrace prints a trace.
-func RenderTrace(out io.Writer, trace *Trace) {
+func RenderTrace(out io.Writer, trace *Trace, color bool) {
+	p := words.Colors(color)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on node %s -> %s port %d/%s\n", trace.From, trace.Node, trace.To, trace.Port, trace.Protocol)
+	b.WriteString(p.With(words.Bold, fmt.Sprintf("%s on node %s -> %s port %d/%s", trace.From, trace.Node, trace.To,
+		trace.Port, trace.Protocol)) + "\n")
 	renderNames(&b, trace.Names)
 	if trace.Service != "" {
 		fmt.Fprintf(&b, "   service  %s: %s; %s\n", trace.Service, strings.TrimSpace(trace.Front+" "+trace.Address),
@@ -137,7 +139,7 @@ func RenderTrace(out io.Writer, trace *Trace) {
 			fmt.Fprintf(&b, "   and %s more\n", words.Count(len(trace.Hops)-i, "endpoint"))
 			break
 		}
-		renderHop(&b, &h)
+		renderHop(&b, p, &h)
 	}
 	if c := trace.Connection; c != nil {
 		renderConnection(&b, trace, c)
@@ -145,7 +147,11 @@ func RenderTrace(out io.Writer, trace *Trace) {
 	for _, u := range trace.Unread {
 		fmt.Fprintf(&b, "   not read %s\n", u)
 	}
-	fmt.Fprintf(&b, "   %s\n", trace.Verdict)
+	style := words.Red
+	if trace.Reached() {
+		style = words.Green
+	}
+	fmt.Fprintf(&b, "   %s\n", p.With(style, trace.Verdict))
 	_, _ = io.WriteString(out, b.String())
 }
 
@@ -199,10 +205,13 @@ func addresses(in []netip.Addr) string {
 }
 
 func took(d time.Duration) string {
-	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	if d < time.Second {
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-func renderHop(out *strings.Builder, hop *Hop) {
+func renderHop(out *strings.Builder, p words.Colors, hop *Hop) {
 	fmt.Fprintf(out, "   endpoint %s   %.0f %%", hop.Address, 100*hop.Probability)
 	if hop.Pod != "" {
 		fmt.Fprintf(out, "   pod %s on node %s (%s)", hop.Pod, hop.Node, hop.Way)
@@ -212,11 +221,18 @@ func renderHop(out *strings.Builder, hop *Hop) {
 	}
 	out.WriteByte('\n')
 	if hop.NoWay != "" {
-		fmt.Fprintf(out, "            no way: %s\n", hop.NoWay)
+		fmt.Fprintf(out, "            %s\n", p.With(words.Red, "no way: "+hop.NoWay))
 	}
-	fmt.Fprintf(out, "            egress: %s\n", hop.Egress)
+	policy := func(text string, denied bool) {
+		style := ""
+		if denied {
+			style = words.Red
+		}
+		fmt.Fprintf(out, "            %s\n", p.With(style, text))
+	}
+	policy("egress: "+hop.Egress, hop.deniedOut)
 	if hop.Pod != "" {
-		fmt.Fprintf(out, "            ingress: %s\n", hop.Ingress)
+		policy("ingress: "+hop.Ingress, hop.deniedIn)
 	}
 }
 

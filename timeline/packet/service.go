@@ -327,23 +327,24 @@ func portNames(o *Objects, s *Service) string {
 }
 
 // Render prints the explanation.
-func Render(out io.Writer, service *Service) {
+func Render(out io.Writer, service *Service, color bool) {
+	p := words.Colors(color)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%s   %s %s\n", service.Namespace, service.Name, service.Type,
+	fmt.Fprintf(&b, "%s   %s %s\n", p.With(words.Bold, service.Namespace+"/"+service.Name), service.Type,
 		strings.Join(service.Addresses, ", "))
 	for _, n := range service.Names {
 		fmt.Fprintf(&b, "   dns    %s\n", n)
 	}
-	for _, p := range service.Ports {
-		fmt.Fprintf(&b, "   port   %s\n", p)
+	for _, port := range service.Ports {
+		fmt.Fprintf(&b, "   port   %s\n", port)
 	}
 	if service.Selector != "" {
 		fmt.Fprintf(&b, "   selector %s: %s\n", service.Selector, words.Count(len(service.Pods), "pod"))
 	}
 	for _, pod := range service.Pods {
-		state := "ready"
+		state := p.With(words.Green, "ready")
 		if !pod.Ready {
-			state = "not ready: " + pod.Why
+			state = p.With(words.Red, "not ready: "+pod.Why)
 		}
 		fmt.Fprintf(&b, "   pod    %s   %s   %s\n", pod.Name,
 			strings.TrimSpace(pod.Address+"  "+strings.Join(pod.Ports, ", ")), state)
@@ -358,13 +359,13 @@ func Render(out io.Writer, service *Service) {
 		renderNode(&b, &service.Nodes[i], service.now)
 	}
 	if service.Wrong != "" {
-		fmt.Fprintf(&b, "   wrong: %s\n", service.Wrong)
+		fmt.Fprintf(&b, "   %s\n", p.With(words.Red, "wrong: "+service.Wrong))
 	} else {
 		what := "the API shows"
 		if len(service.Nodes) > 0 {
 			what = "the API and the nodes show"
 		}
-		fmt.Fprintf(&b, "   nothing is wrong that %s\n", what)
+		fmt.Fprintf(&b, "   %s\n", p.With(words.Green, "nothing is wrong that "+what))
 	}
 	_, _ = io.WriteString(out, b.String())
 }

@@ -134,7 +134,7 @@ func TestExplain(t *testing.T) {
 			o := web()
 			change(o)
 			var b bytes.Buffer
-			Render(&b, Explain(o))
+			Render(&b, Explain(o), false)
 			golden(t, name, b.Bytes())
 		})
 	}

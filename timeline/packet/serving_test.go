@@ -85,7 +85,7 @@ func TestServe(t *testing.T) {
 			s := Explain(objects)
 			s.Serve(objects, []Node{node}, at.Add(90*time.Second))
 			var b bytes.Buffer
-			Render(&b, s)
+			Render(&b, s, false)
 			golden(t, "serve-"+name, b.Bytes())
 		})
 	}

@@ -271,8 +271,43 @@ func TestFollow(t *testing.T) {
 			j := journey()
 			change(j)
 			var b bytes.Buffer
-			RenderTrace(&b, Follow(j))
+			RenderTrace(&b, Follow(j), false)
 			golden(t, "trace-"+name, b.Bytes())
 		})
+	}
+}
+
+// TestTook: seconds are not written as thousands of milliseconds.
+func TestTook(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		400 * time.Microsecond:     "0.4 ms",
+		999 * time.Millisecond:     "999.0 ms",
+		3000300 * time.Microsecond: "3.0 s",
+		12340 * time.Millisecond:   "12.3 s",
+	} {
+		if got := took(d); got != want {
+			t.Errorf("%v: got %q, want %q", d, got, want)
+		}
+	}
+}
+
+// TestTraceColors: the verdict and what stops the packets have a color where the terminal has them, and nothing else
+// changes.
+func TestTraceColors(t *testing.T) {
+	trace := &Trace{
+		From:    "a/b",
+		Hops:    []Hop{{Address: "10.0.0.1:80", NoWay: "no key"}},
+		Verdict: "confirmed: no key",
+	}
+	var plain, colored strings.Builder
+	RenderTrace(&plain, trace, false)
+	RenderTrace(&colored, trace, true)
+	for _, want := range []string{"\x1b[31mno way: no key\x1b[0m", "\x1b[31mconfirmed: no key\x1b[0m"} {
+		if !strings.Contains(colored.String(), want) {
+			t.Errorf("no %q in %q", want, colored.String())
+		}
+	}
+	if strings.Contains(plain.String(), "\x1b") {
+		t.Errorf("escapes in %q", plain.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -36,7 +37,7 @@ const (
 
 // timeBars draws when steps ran within the whole of a story.
 type timeBars struct {
-	colors colors
+	colors words.Colors
 	total  time.Duration
 	cells  int // 0: there is no room for bars
 }
@@ -58,6 +59,6 @@ func (t timeBars) of(step *story.Step) string {
 	from := int(step.At * cells / t.total)
 	to := int(((step.At+step.Took)*cells + t.total - 1) / t.total)
 	to = min(max(to, from+1), t.cells)
-	return strings.Repeat(" ", from) + t.colors.with(colorOf(step.Who), strings.Repeat("█", to-from)) +
+	return strings.Repeat(" ", from) + t.colors.With(colorOf(step.Who), strings.Repeat("█", to-from)) +
 		strings.Repeat(" ", t.cells-to+barGap)
 }

@@ -16,24 +16,6 @@ import (
 	"keelson/timeline/story"
 )
 
-// ANSI sequences for colors.
-const (
-	bold  = "\x1b[1m"
-	dim   = "\x1b[2m"
-	red   = "\x1b[31m"
-	green = "\x1b[32m"
-	reset = "\x1b[0m"
-)
-
-type colors bool
-
-func (p colors) with(style, text string) string {
-	if !p || style == "" || text == "" {
-		return text
-	}
-	return style + text + reset
-}
-
 // The width of the column "what", if a line can be wrapped: when the terminal width is unknown, and the minimum.
 const (
 	longLine  = 130
@@ -43,7 +25,7 @@ const (
 // Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The
 // writer must keep write errors itself.
 func Render(out io.Writer, podStory *story.Story, color bool, width int) {
-	p := colors(color)
+	p := words.Colors(color)
 	var b strings.Builder
 	heading(&b, p, podStory)
 	wide := len("who")
@@ -69,7 +51,7 @@ func Render(out io.Writer, podStory *story.Story, color bool, width int) {
 				who = left("", wide)
 				what = "  " + what
 			}
-			fmt.Fprintf(&b, "%s  %s   %s%s  %s\n", right(at, 9), right(took, 9), bar, who, p.with(style, what))
+			fmt.Fprintf(&b, "%s  %s   %s%s  %s\n", right(at, 9), right(took, 9), bar, who, p.With(style, what))
 		}
 	}
 	line("at", "took", bars.none(), left("who", wide), "", "what")
@@ -81,16 +63,16 @@ func Render(out io.Writer, podStory *story.Story, color bool, width int) {
 			fold = broken
 		}
 		if st.Error != "" {
-			style = red
+			style = words.Red
 		}
-		who := p.with(colorOf(st.Who), whoSays(&st)) + left("", wide-utf8.RuneCountInString(whoSays(&st)))
+		who := p.With(colorOf(st.Who), whoSays(&st)) + left("", wide-utf8.RuneCountInString(whoSays(&st)))
 		line(ms(st.At), Took(st.Took), bars.of(&st), who, style, fold(clean(what), limit)...)
 		for _, part := range foldIdle(stagesOf(&st)) {
 			whats := []string{part.What}
 			if width > 0 {
 				whats = broken(part.What, limit)
 			}
-			line("", Took(part.Took), bars.none(), left(part.Who, wide), dim, whats...)
+			line("", Took(part.Took), bars.none(), left(part.Who, wide), words.Dim, whats...)
 		}
 	}
 	if podStory.Waits != "" {
@@ -103,8 +85,8 @@ func Render(out io.Writer, podStory *story.Story, color bool, width int) {
 }
 
 // heading prints the pod, its node, and the time to Ready.
-func heading(out *strings.Builder, p colors, podStory *story.Story) {
-	out.WriteString(p.with(bold, podStory.Namespace+"/"+podStory.Name) + "   ")
+func heading(out *strings.Builder, p words.Colors, podStory *story.Story) {
+	out.WriteString(p.With(words.Bold, podStory.Namespace+"/"+podStory.Name) + "   ")
 	if at := where(podStory); at != "" {
 		out.WriteString(at + "   ")
 	}
@@ -119,7 +101,7 @@ func heading(out *strings.Builder, p colors, podStory *story.Story) {
 		fmt.Fprintf(out, "made before this server started: steps are remembered from %s on", from)
 	}
 	if podStory.ReadyAfter > 0 && !podStory.Partial {
-		out.WriteString(", " + p.with(green, "ready after "+Took(podStory.ReadyAfter)))
+		out.WriteString(", " + p.With(words.Green, "ready after "+Took(podStory.ReadyAfter)))
 	}
 	if podStory.ReachableAfter > 0 && !podStory.Partial {
 		out.WriteString(", reachable after " + Took(podStory.ReachableAfter))

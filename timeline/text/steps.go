@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -162,7 +163,7 @@ func absent(s *story.Story, n, last int, static, scheduled, bound bool) string {
 // RenderSteps prints a story as the thirteen hand-offs, each with an explanation for newcomers, wrapped at width if
 // possible; 0: unknown.
 func RenderSteps(out io.Writer, podStory *story.Story, color bool, width int) {
-	p := colors(color)
+	p := words.Colors(color)
 	var b strings.Builder
 	heading(&b, p, podStory)
 	if width <= 0 {
@@ -206,14 +207,14 @@ func RenderSteps(out io.Writer, podStory *story.Story, color bool, width int) {
 			h.sentence = "A fake node has no kubelet: a simulator watches the pods of all fake nodes, and gets an " +
 				"event."
 		}
-		b.WriteString(p.with(bold, right(fmt.Sprint(n), 5)+"  "+h.who) + "\n")
+		b.WriteString(p.With(words.Bold, right(fmt.Sprint(n), 5)+"  "+h.who) + "\n")
 		for _, line := range wrapWords(h.sentence, max(shortLine, width-7)) {
 			b.WriteString("       " + line + "\n")
 		}
 		linesBelow(&b, p, all[n], wide, width)
 	}
 	if len(all[0]) > 0 {
-		b.WriteString(p.with(bold, right("then", 5)) + "\n")
+		b.WriteString(p.With(words.Bold, right("then", 5)) + "\n")
 		linesBelow(&b, p, all[0], wide, width)
 	}
 	footing(&b, podStory)
@@ -221,7 +222,7 @@ func RenderSteps(out io.Writer, podStory *story.Story, color bool, width int) {
 }
 
 // noLines explains why the hand-offs between n and to have no steps.
-func noLines(b *strings.Builder, p colors, n, to int, why string, width int) {
+func noLines(b *strings.Builder, p words.Colors, n, to int, why string, width int) {
 	number := fmt.Sprint(n)
 	if to > n {
 		number += "-" + fmt.Sprint(to)
@@ -230,11 +231,11 @@ func noLines(b *strings.Builder, p colors, n, to int, why string, width int) {
 		if i > 0 {
 			number = ""
 		}
-		b.WriteString(right(number, 5) + "  " + p.with(dim, line) + "\n")
+		b.WriteString(right(number, 5) + "  " + p.With(words.Dim, line) + "\n")
 	}
 }
 
-func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int) {
+func linesBelow(out *strings.Builder, p words.Colors, list []stepLine, wide, width int) {
 	const gaps = 7 + 10 + 2 + 8 + 2 + 2
 	const hang = 2 // the indent of a wrapped line
 	for _, d := range list {
@@ -245,12 +246,12 @@ func linesBelow(out *strings.Builder, p colors, list []stepLine, wide, width int
 		for i, part := range broken(d.what, max(shortLine, width-gaps-hang-wide)) {
 			switch {
 			case d.failed:
-				part = p.with(red, part)
+				part = p.With(words.Red, part)
 			case !d.timed:
-				part = p.with(dim, part)
+				part = p.With(words.Dim, part)
 			}
 			if i == 0 {
-				who := p.with(colorOf(d.who), d.who) + left("", wide-utf8.RuneCountInString(d.who))
+				who := p.With(colorOf(d.who), d.who) + left("", wide-utf8.RuneCountInString(d.who))
 				fmt.Fprintf(out, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), who, part)
 			} else {
 				out.WriteString(strings.Repeat(" ", gaps+wide+hang) + part + "\n")
@@ -268,7 +269,8 @@ func broken(text string, limit int) []string {
 	return out
 }
 
-// wrapWords wraps a text between words. A word that is wider than a line is broken.
+// wrapWords wraps a text between words. A word that is wider than a line is broken, at one of its separators if it has
+// one there.
 func wrapWords(text string, limit int) []string {
 	var lines []string
 	line := ""
@@ -279,8 +281,9 @@ func wrapWords(text string, limit int) []string {
 				line = ""
 			}
 			runes := []rune(word)
-			lines = append(lines, string(runes[:limit]))
-			word = string(runes[limit:])
+			cut := separated(runes, limit)
+			lines = append(lines, string(runes[:cut]))
+			word = string(runes[cut:])
 		}
 		switch {
 		case line == "":
@@ -293,4 +296,15 @@ func wrapWords(text string, limit int) []string {
 		}
 	}
 	return append(lines, line)
+}
+
+// separated is where to break a long word, such as an image's name: after the last separator that fits into limit, but
+// not so early that the line is mostly empty.
+func separated(word []rune, limit int) int {
+	for cut := limit; cut > limit/2; cut-- {
+		if strings.ContainsRune("/-.:,;=@_?&", word[cut-1]) {
+			return cut
+		}
+	}
+	return limit
 }

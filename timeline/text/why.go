@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"keelson/lib/words"
 	"keelson/timeline/story"
 )
 
@@ -59,7 +60,7 @@ func surplus(s *story.Surplus) string {
 
 // RenderWhy prints the explanation, wrapped at width characters if possible; 0: not wrapped.
 func RenderWhy(out io.Writer, why *story.Why, color bool, width int) {
-	p := colors(color)
+	p := words.Colors(color)
 	if width <= 0 {
 		width = math.MaxInt
 	}
@@ -67,25 +68,25 @@ func RenderWhy(out io.Writer, why *story.Why, color bool, width int) {
 	t := table{&b, p, width}
 	t.heading(why)
 	if why.Fake != "" {
-		t.text(red, "fake ", why.Fake)
+		t.text(words.Red, "fake ", why.Fake)
 	}
 	for i, reason := range why.NotReady {
-		t.text(red, []string{"not ready ", "          "}[min(i, 1)], reason)
+		t.text(words.Red, []string{"not ready ", "          "}[min(i, 1)], reason)
 	}
 	if why.PreemptedBy != "" {
-		t.text(red, "preempted ", "by pod "+why.PreemptedBy+", which has a higher priority and needed its place")
+		t.text(words.Red, "preempted ", "by pod "+why.PreemptedBy+", which has a higher priority and needed its place")
 	}
 	if why.Ended != "" {
-		t.text(red, "ended ", why.Ended)
+		t.text(words.Red, "ended ", why.Ended)
 	}
 	for i, reason := range why.Terminating {
-		t.text(red, []string{"terminating ", "            "}[min(i, 1)], reason)
+		t.text(words.Red, []string{"terminating ", "            "}[min(i, 1)], reason)
 	}
 	if why.Eviction != nil {
 		t.eviction(why)
 	}
 	for i, command := range why.Help {
-		t.text(green, []string{"next: ", "      "}[min(i, 1)], command)
+		t.text(words.Green, []string{"next: ", "      "}[min(i, 1)], command)
 	}
 	if d := why.Decision; d != nil {
 		if d.PodGroup != "" {
@@ -100,7 +101,7 @@ func RenderWhy(out io.Writer, why *story.Why, color bool, width int) {
 		}
 		t.times(why)
 		if why.Brief {
-			t.text(dim, "", "this is a part: the whole decision is not remembered any more")
+			t.text(words.Dim, "", "this is a part: the whole decision is not remembered any more")
 		}
 	}
 	_, _ = io.WriteString(out, b.String())

@@ -26,14 +26,14 @@ const mostNamed = 16
 // table prints a decision.
 type table struct {
 	b     *strings.Builder
-	p     colors
+	p     words.Colors
 	width int
 }
 
 // heading prints the pod and its result.
 func (t table) heading(w *story.Why) {
 	name := clean(w.Namespace + "/" + w.Name)
-	for _, line := range Fold(t.p.with(bold, name)+indent+t.fate(w), t.width, indent) {
+	for _, line := range Fold(t.p.With(words.Bold, name)+indent+t.fate(w), t.width, indent) {
 		t.b.WriteString(line + "\n")
 	}
 }
@@ -64,7 +64,7 @@ func (t table) fate(w *story.Why) string {
 		was = "it is gone; it was "
 	}
 	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which %s; filter %s, score %s",
-		was, t.p.with(green, w.Node), Took(w.For), words.Count(decision.Nodes, "node"), decision.Feasible,
+		was, t.p.With(words.Green, w.Node), Took(w.For), words.Count(decision.Nodes, "node"), decision.Feasible,
 		words.Verb(decision.Feasible, "fits", "fit"), Took(decision.Filtering()), Took(decision.Scoring()))
 }
 
@@ -83,7 +83,7 @@ func (t table) eviction(w *story.Why) {
 	if e.Tolerated > 0 {
 		tolerated = "which the pod tolerates for " + about(e.Tolerated)
 	}
-	t.text(red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
+	t.text(words.Red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
 }
 
 // escapes are the sequences that color a text.
@@ -124,13 +124,13 @@ func (t table) text(style, label, words string) {
 		case i == 0:
 			line += word
 		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > t.width:
-			t.b.WriteString(t.p.with(style, line) + "\n")
+			t.b.WriteString(t.p.With(style, line) + "\n")
 			line = below + word
 		default:
 			line += " " + word
 		}
 	}
-	t.b.WriteString(t.p.with(style, line) + "\n")
+	t.b.WriteString(t.p.With(style, line) + "\n")
 }
 
 // scores prints each plugin's scores of the best nodes, as many as fit in the width.
@@ -187,8 +187,8 @@ func (t table) scores(decision *decisions.Attempt) {
 	for i := range decision.Scores[0].Plugins {
 		t.scoreFacts(decision.Scores[:min(shown, len(decision.Scores))], i)
 	}
-	t.text(dim, "", "raw -> from 0 to 100, times the weight = score; the first node is the chosen one, the next is "+
-		"the runner-up")
+	t.text(words.Dim, "", "raw -> from 0 to 100, times the weight = score; the first node is the chosen one, the next "+
+		"is the runner-up")
 }
 
 // scoreFacts prints what the n-th plugin's scores of some nodes were computed from, if that is known.
@@ -305,7 +305,7 @@ func (t table) aligned(rows [][]string) {
 			line += indent + right(row[c], widths[c])
 		}
 		if line = strings.TrimRight(line, " "); i == 0 {
-			line = t.p.with(dim, line)
+			line = t.p.With(words.Dim, line)
 		}
 		t.b.WriteString(line + "\n")
 	}
@@ -351,7 +351,7 @@ func (t table) refusals(decision *decisions.Attempt) {
 	}
 	switch {
 	case decision.Node == "" && decision.Nodes > 0 && len(rows)+refused == 0: // no decision was made
-		t.text(red, "", decision.Message)
+		t.text(words.Red, "", decision.Message)
 	case grouped || len(decision.Refusals) >= unfit && (len(rows) > 0 || refused == 0):
 	case len(rows) == 0 && len(decision.Reasons) == 1: // the pod itself was rejected before any node was checked
 		for reason := range decision.Reasons {
@@ -369,7 +369,7 @@ func (t table) fixes(d *decisions.Attempt) {
 		if i > 0 {
 			label = "     or: "
 		}
-		t.text(green, label, fix)
+		t.text(words.Green, label, fix)
 	}
 }
 
@@ -415,5 +415,5 @@ func (t table) times(w *story.Why) {
 	for i, pt := range points {
 		parts[i] = pt.Name + " " + Took(pt.Took.Duration)
 	}
-	t.text(dim, "took: ", strings.Join(parts, ", "))
+	t.text(words.Dim, "took: ", strings.Join(parts, ", "))
 }
