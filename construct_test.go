@@ -72,13 +72,30 @@ type assignment struct{ at, field, constructor string }
 // module alone: what comes from elsewhere is unknown, so that the check needs no compiled packages and no program.
 func assignments(t *testing.T, root, module string) []assignment {
 	t.Helper()
-	m := &checkedModule{
+	m := newCheckedModule(root, module)
+	m.visit = m.look
+	m.walk(t)
+	return m.found
+}
+
+func newCheckedModule(root, module string) *checkedModule {
+	return &checkedModule{
 		root:     root,
 		module:   module,
 		fset:     token.NewFileSet(),
 		packages: map[string]*types.Package{},
-		info:     &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}},
+		info: &types.Info{
+			Selections: map[*ast.SelectorExpr]*types.Selection{},
+			Defs:       map[*ast.Ident]types.Object{},
+			Uses:       map[*ast.Ident]types.Object{},
+		},
 	}
+}
+
+// walk checks all packages.
+func (m *checkedModule) walk(t *testing.T) {
+	t.Helper()
+	root := m.root
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
@@ -93,13 +110,12 @@ func assignments(t *testing.T, root, module string) []assignment {
 		if err != nil {
 			return err
 		}
-		_, err = m.Import(path.Join(module, filepath.ToSlash(rel)))
+		_, err = m.Import(path.Join(m.module, filepath.ToSlash(rel)))
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.found
 }
 
 // checkedModule is a module whose packages are checked from their source. It is an importer of them.
@@ -108,6 +124,7 @@ type checkedModule struct {
 	fset         *token.FileSet
 	packages     map[string]*types.Package
 	info         *types.Info
+	visit        func(*types.Package, *ast.File) // each file, when the types of its package are known
 	found        []assignment
 }
 
@@ -152,7 +169,7 @@ func (m *checkedModule) Import(of string) (*types.Package, error) {
 	p, _ := config.Check(of, m.fset, files, m.info)
 	m.packages[of] = p
 	for _, f := range files {
-		m.look(p, f)
+		m.visit(p, f)
 	}
 	return p, nil
 }

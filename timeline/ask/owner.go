@@ -101,7 +101,7 @@ func (o *owning) lacks() string { return cmp.Or(o.CreateError(), o.Inactive()) }
 
 // noPods explains why an owner has no pods, from conditions and events.
 func (c *Caller) noPods(ctx context.Context, arg string, o *owning, uids map[types.UID]bool) error {
-	if why := cmp.Or(o.lacks(), c.warning(ctx, uids)); why != "" {
+	if why := cmp.Or(o.lacks(), c.warning(ctx, uids).String()); why != "" {
 		return fmt.Errorf("%s has no pods: %s", arg, why)
 	}
 	if why := o.NotObserved(); why != "" {
@@ -112,15 +112,14 @@ func (c *Caller) noPods(ctx context.Context, arg string, o *owning, uids map[typ
 		"that is known of it", arg, arg, c.Namespace)
 }
 
-// warning is the newest Warning event of an owner or of an object between it and its pods; empty: none, or events may
+// warning is the newest Warning event of an owner or of an object between it and its pods; zero: none, or events may
 // not be read.
-func (c *Caller) warning(ctx context.Context, uids map[types.UID]bool) string {
+func (c *Caller) warning(ctx context.Context, uids map[types.UID]bool) (warning cause.Message) {
 	var list corev1.EventList
 	if c.read(ctx, "/api/v1/namespaces/"+url.PathEscape(c.Namespace)+"/events?fieldSelector=type%3DWarning",
 		&list) != nil {
-		return ""
+		return warning
 	}
-	text := ""
 	newest := time.Time{}
 	for i := range list.Items {
 		e := &list.Items[i]
@@ -128,12 +127,12 @@ func (c *Caller) warning(ctx context.Context, uids map[types.UID]bool) string {
 		if e.Series != nil {
 			at = e.Series.LastObservedTime.Time
 		}
-		if uids[e.InvolvedObject.UID] && (text == "" || at.After(newest)) {
-			text = e.Reason + ": " + e.Message
+		if uids[e.InvolvedObject.UID] && (warning == cause.Message{} || at.After(newest)) {
+			warning = cause.Message{Reason: e.Reason, Text: e.Message}
 			newest = at
 		}
 	}
-	return text
+	return warning
 }
 
 // ownedBy are the pods of these owners: those in the worst state first, then the newest.

@@ -30,6 +30,8 @@ type Answer struct {
 	Why     []string `json:"why,omitempty"`
 	Next    []string `json:"next,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
+
+	quoted []string // messages of others that Why has
 }
 
 func of(kind string, o metav1.Object) *Answer {
@@ -49,12 +51,21 @@ func (a *Answer) cannot(format string, args ...any) {
 	a.Unknown = append(a.Unknown, fmt.Sprintf(format, args...))
 }
 
-// Recorded adds the newest Warning event of the object, unless the answer has it already; empty: none.
-func (a *Answer) Recorded(warning string) {
-	_, message, _ := strings.Cut(warning, ": ")
-	if warning != "" && !slices.ContainsFunc(a.Why, func(w string) bool {
-		return strings.Contains(w, or(message, warning))
-	}) {
+// Message is what another program has written about an object: into a condition, or into an event.
+type Message struct{ Reason, Text string }
+
+// String returns the message after its reason; empty: there is none.
+func (m Message) String() string { return strings.TrimSuffix(m.Reason+": "+m.Text, ": ") }
+
+// quote is said for a sentence of the answer. Recorded does not repeat the message.
+func (a *Answer) quote(reason, message string) string {
+	a.quoted = append(a.quoted, strings.TrimSuffix(message, "."))
+	return said(reason, message)
+}
+
+// Recorded adds the newest Warning event of the object, unless the answer quotes that message already.
+func (a *Answer) Recorded(warning Message) {
+	if warning != (Message{}) && !slices.Contains(a.quoted, strings.TrimSuffix(warning.Text, ".")) {
 		a.because("its newest warning: %s", warning)
 	}
 }
@@ -147,5 +158,3 @@ func condition(all []metav1.Condition, kind string) *metav1.Condition {
 func said(reason, message string) string {
 	return strings.Trim(reason+": "+strings.TrimSuffix(message, "."), ": ")
 }
-
-// plural formats a number of things.

@@ -284,11 +284,14 @@ func TestAutoscaler(t *testing.T) {
 	says(t, "new", Autoscaler(h("")), "has not looked at it yet")
 	answer := Autoscaler(h(
 		`{type: ScalingActive, status: "False", reason: FailedGetResourceMetric, message: "missing request for cpu"}`))
-	answer.Recorded("FailedGetResourceMetric: missing request for cpu")
+	answer.Recorded(Message{Reason: "FailedGetResourceMetric", Text: "missing request for cpu."})
+	answer.Recorded(Message{})
 	says(t, "request", answer, "1 replica\n", "resources.requests")
 	if len(answer.Why) != 1 {
 		t.Errorf("the warning is printed twice: %q", answer.Why)
 	}
+	answer.Recorded(Message{Reason: "FailedRescale", Text: "request for"})
+	says(t, "part of another message", answer, "its newest warning: FailedRescale: request for")
 	says(t, "target", Autoscaler(h(`{type: AbleToScale, status: "False", reason: FailedGetScale, message: none}`)),
 		"deployment/web exists")
 	says(t, "bound", Autoscaler(h(`{type: ScalingLimited, status: "True", reason: TooManyReplicas}`)),

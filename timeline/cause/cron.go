@@ -88,7 +88,8 @@ func (c *Cron) past(answer *Answer, now time.Time) {
 		if st.LastSuccessfulTime != nil {
 			last = "the last success was at " + clock(st.LastSuccessfulTime.Time)
 		}
-		answer.because("its newest job that ended, %s, failed: %s; %s", newest.Name, said(how.Reason, how.Message),
+		answer.because("its newest job that ended, %s, failed: %s; %s", newest.Name,
+			answer.quote(how.Reason, how.Message),
 			last)
 		answer.do("`kubectl logs -n %s job/%s` has its words, while its pods are kept", answer.Namespace, newest.Name)
 	}

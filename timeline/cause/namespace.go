@@ -3,7 +3,6 @@
 package cause
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -26,7 +25,7 @@ func Namespace(namespace *corev1.Namespace, left []Remaining) *Answer {
 	}
 	for _, c := range namespace.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.Contains(string(c.Type), "Failure") {
-			answer.because("%s", said(string(c.Type)+" "+c.Reason, c.Message))
+			answer.because("%s", answer.quote(string(c.Type)+" "+c.Reason, c.Message))
 			if c.Type == corev1.NamespaceDeletionDiscoveryFailure {
 				answer.do("repair or delete the APIService that does not answer (`kubectl get apiservices`)")
 			}
@@ -88,7 +87,7 @@ func conditions(a *Answer, n *corev1.Namespace) {
 	for _, c := range n.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && (c.Type == corev1.NamespaceContentRemaining ||
 			c.Type == corev1.NamespaceFinalizersRemaining) {
-			a.because("%s", fmt.Sprintf("its controller found: %s", c.Message))
+			a.because("its controller found: %s", a.quote("", c.Message))
 		}
 	}
 }

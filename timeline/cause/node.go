@@ -28,7 +28,8 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 		case c.Type == corev1.NodeReady:
 			ready = c
 		case c.Status == corev1.ConditionTrue:
-			answer.because("%s since %s: %s", c.Type, clock(c.LastTransitionTime.Time), said(c.Reason, c.Message))
+			answer.because("%s since %s: %s", c.Type, clock(c.LastTransitionTime.Time),
+				answer.quote(c.Reason, c.Message))
 			relief(answer, c.Type)
 		}
 	}
@@ -40,7 +41,7 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 		answer.State = "Ready"
 	case ready.Status == corev1.ConditionFalse:
 		answer.because("its kubelet says, since %s: %s", clock(ready.LastTransitionTime.Time),
-			said(ready.Reason, ready.Message))
+			answer.quote(ready.Reason, ready.Message))
 		answer.do("on that machine, repair what the kubelet names; its log says more (`keelson logs kubelet`)")
 	default:
 		silent(answer, node, ready, lease, now)
@@ -99,13 +100,13 @@ func silent(
 ) {
 	since := ready.LastTransitionTime.Time
 	if lease != nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since) {
-		answer.because("its kubelet was silent until %s: %s", clock(since), said(ready.Reason, ready.Message))
+		answer.because("its kubelet was silent until %s: %s", clock(since), answer.quote(ready.Reason, ready.Message))
 		answer.because("its kubelet is back: it renewed its lease %s ago, and writes the node's conditions next",
 			now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
 		answer.do("wait a few seconds; if it stays so, look at the kubelet's log on that machine (`keelson logs kubelet`)")
 		return
 	}
-	answer.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message), clock(since))
+	answer.because("its kubelet is silent: %s, since %s", answer.quote(ready.Reason, ready.Message), clock(since))
 	if lease != nil && lease.Spec.RenewTime != nil {
 		answer.because("it last renewed its lease %s ago", now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
 	}

@@ -34,7 +34,7 @@ func Autoscaler(hpa *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 		if healthy(condition) {
 			continue
 		}
-		answer.because("%s: %s", condition.Type, said(condition.Reason, condition.Message))
+		answer.because("%s: %s", condition.Type, answer.quote(condition.Reason, condition.Message))
 		switch {
 		case condition.Reason == "FailedGetScale":
 			answer.do("see whether its target %s exists", target)
@@ -79,7 +79,7 @@ func Budget(budget *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 	answer.State = fmt.Sprintf("%s allowed now", words.Count(max(0, status.DisruptionsAllowed), "eviction"))
 	if c := condition(status.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
 		c.Reason == policyv1.SyncFailedReason {
-		answer.because("its controller cannot count: %s", c.Message)
+		answer.because("its controller cannot count: %s", answer.quote("", c.Message))
 		answer.cannot("how many pods may go, so none may")
 		return answer
 	}

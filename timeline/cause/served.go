@@ -115,10 +115,12 @@ type Definition struct {
 func (d *Definition) Explain() *Answer {
 	answer := of("customresourcedefinition", d)
 	answer.State = "Established"
-	if e := condition(d.Status.Conditions, "Established"); e == nil || e.Status != metav1.ConditionTrue {
+	e := condition(d.Status.Conditions, "Established")
+	established := e != nil && e.Status == metav1.ConditionTrue
+	if !established {
 		answer.State = "not established"
 		if e != nil && e.Message != "" && e.Reason != "NotAccepted" {
-			answer.because("%s", said(e.Reason, e.Message))
+			answer.because("%s", answer.quote(e.Reason, e.Message))
 		}
 	}
 	for _, c := range d.Status.Conditions {
@@ -128,7 +130,7 @@ func (d *Definition) Explain() *Answer {
 		if !wrong {
 			continue
 		}
-		answer.because("%s: %s", c.Type, said(c.Reason, c.Message))
+		answer.because("%s: %s", c.Type, answer.quote(c.Reason, c.Message))
 		switch c.Type {
 		case "NamesAccepted":
 			answer.do(
@@ -152,7 +154,7 @@ func (d *Definition) Explain() *Answer {
 				"whom", plural, group)
 		}
 	}
-	if len(answer.Why) == 0 && answer.State == "Established" {
+	if len(answer.Why) == 0 && established {
 		answer.because("its names are accepted and it is served")
 	} else if len(answer.Why) == 0 {
 		answer.because("the server has not looked at it yet")

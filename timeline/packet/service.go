@@ -65,6 +65,8 @@ type Pod struct {
 	Ports   []string `json:"ports,omitempty"`
 	// Policies isolate the pod: only what they allow reaches it.
 	Policies []string `json:"policies,omitempty"`
+
+	leads []int // indexes of the Service's ports that lead to a port of the pod
 }
 
 // Explain follows a packet to the Service as far as it gets.
@@ -142,6 +144,7 @@ func explainPod(objects *Objects, pod *corev1.Pod) Pod {
 	for i := range objects.Service.Spec.Ports {
 		sp := &objects.Service.Spec.Ports[i]
 		if n, ok := resolve(sp, pod); ok {
+			out.leads = append(out.leads, i)
 			out.Ports = append(out.Ports, fmt.Sprintf("%d -> %d", sp.Port, n))
 		}
 	}
@@ -262,9 +265,7 @@ func wrong(objects *Objects, service *Service) string {
 	for i := range svc.Spec.Ports {
 		sp := &svc.Spec.Ports[i]
 		if sp.TargetPort.Type == intstr.String && !slices.ContainsFunc(service.Pods, func(p Pod) bool {
-			return slices.ContainsFunc(p.Ports, func(t string) bool {
-				return strings.HasPrefix(t, fmt.Sprintf("%d -> ", sp.Port))
-			})
+			return slices.Contains(p.leads, i)
 		}) {
 			return fmt.Sprintf("port %d -> targetPort %s: no container port of that name; there %s", sp.Port,
 				sp.TargetPort.StrVal, portNames(objects, service))

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -154,5 +155,19 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	if string(got) != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestNamedTargets: a port is known by its place, not by its number, which another protocol may have too.
+func TestNamedTargets(t *testing.T) {
+	objects := web()
+	objects.Service.Spec.Ports = append(objects.Service.Spec.Ports, corev1.ServicePort{
+		Port:       80,
+		Protocol:   corev1.ProtocolUDP,
+		TargetPort: intstr.FromString("quic"),
+	})
+	const want = "port 80 -> targetPort quic: no container port of that name"
+	if got := Explain(objects).Wrong; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
