@@ -7,8 +7,6 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"keelson/cluster"
 )
 
 // progress prints short lines with times, in color on a terminal.
@@ -36,10 +34,11 @@ func (p *progress) line(s string) {
 	}
 }
 
-// ready prints how long the start took and the next commands. It closes the pipe to a waiting parent.
-func (p *progress) ready(c *cluster.Cluster, took time.Duration, f upFlags) {
-	p.line(fmt.Sprintf("%sready in %d ms%s   API at %s", p.bold(), took.Milliseconds(), p.reset(), c.URL()))
-	if etcd := c.EtcdURL(); etcd != "" {
+// ready prints how long the start took, where the APIs are, and the next commands; etcd may be empty. It closes the
+// pipe to a waiting parent.
+func (p *progress) ready(api, etcd string, took time.Duration, f upFlags) {
+	p.line(fmt.Sprintf("%sready in %d ms%s   API at %s", p.bold(), took.Milliseconds(), p.reset(), api))
+	if etcd != "" {
 		p.line("etcd API at " + etcd)
 	}
 	next := "keelson kubectl get nodes"

@@ -191,7 +191,7 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 				out.line("kubeconfig not merged: " + err.Error())
 			}
 		}
-		out.ready(c, time.Since(begin), f)
+		out.ready(c.URL(), c.EtcdURL(), time.Since(begin), f)
 		if err := systemd.Notify(ctx, os.Getenv, systemd.Ready); err != nil {
 			out.line("warning: " + err.Error())
 		}

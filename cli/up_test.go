@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestFakeNodesAreOfOneStart: the help and the page of fake nodes warn that a start without --fake-nodes removes fake
@@ -25,6 +26,20 @@ func TestFakeNodesAreOfOneStart(t *testing.T) {
 	for name, text := range map[string]string{"up --help": help.String(), "fake-nodes.md": string(page)} {
 		if text = strings.Join(strings.Fields(text), " "); !strings.Contains(text, warning) {
 			t.Errorf("%s does not say: %s", name, warning)
+		}
+	}
+}
+
+// TestReady: the port that --etcd-listen with port 0 chose is printed, and nothing where there is no etcd API.
+func TestReady(t *testing.T) {
+	for etcd, want := range map[string]string{
+		"":                        "ready in 7 ms   API at https://a\nnext: keelson kubectl --data-dir /d get nodes\n",
+		"https://127.0.0.1:34891": "ready in 7 ms   API at https://a\netcd API at https://127.0.0.1:34891\nnext: keelson ",
+	} {
+		var out bytes.Buffer
+		newProgress(&out).ready("https://a", etcd, 7*time.Millisecond, upFlags{dataDir: "/d"})
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("etcd %q: got\n%s\nwant\n%s", etcd, out.String(), want)
 		}
 	}
 }
