@@ -5,6 +5,7 @@ package text
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -274,7 +275,7 @@ func broken(text string, limit int) []string {
 func wrapWords(text string, limit int) []string {
 	var lines []string
 	line := ""
-	for word := range strings.FieldsSeq(text) {
+	for _, word := range amounts(strings.Fields(text)) {
 		for utf8.RuneCountInString(word) > limit {
 			if line != "" {
 				lines = append(lines, line)
@@ -301,10 +302,28 @@ func wrapWords(text string, limit int) []string {
 // separated is where to break a long word, such as an image's name: after the last separator that fits into limit, but
 // not so early that the line is mostly empty.
 func separated(word []rune, limit int) int {
-	for cut := limit; cut > limit/2; cut-- {
-		if strings.ContainsRune("/-.:,;=@_?&", word[cut-1]) {
-			return cut
+	for _, separators := range []string{"/@,;?&", "-:=_."} { // a version or an address stays whole if it can
+		for cut := limit; cut > limit/2; cut-- {
+			if strings.ContainsRune(separators, word[cut-1]) {
+				return cut
+			}
 		}
 	}
 	return limit
+}
+
+// amounts joins numbers to their units, which stay on one line.
+func amounts(list []string) []string {
+	var out []string
+	for _, word := range list {
+		last := len(out) - 1
+		unit := strings.TrimRight(word, ",;:)")
+		if last >= 0 && slices.Contains([]string{"µs", "ms", "s", "B", "KiB", "MiB", "GiB"}, unit) &&
+			strings.Trim(out[last], "(0123456789.") == "" {
+			out[last] += " " + word
+			continue
+		}
+		out = append(out, word)
+	}
+	return out
 }
