@@ -155,28 +155,7 @@ func (c *Connections) stream(what string, fresh func() runtime.Object) verb {
 		if err := c.mayCreate(r, rq); err != nil {
 			return err
 		}
-		var name string
-		var command []string
-		var wants streams.Options
-		switch o := opts.(type) {
-		case *corev1.PodExecOptions:
-			name = o.Container
-			command = o.Command
-			wants = streams.Options{
-				Stdin:  o.Stdin,
-				Stdout: o.Stdout,
-				Stderr: o.Stderr,
-				TTY:    o.TTY,
-			}
-		case *corev1.PodAttachOptions:
-			name = o.Container
-			wants = streams.Options{
-				Stdin:  o.Stdin,
-				Stdout: o.Stdout,
-				Stderr: o.Stderr,
-				TTY:    o.TTY,
-			}
-		}
+		name, command, wants := wanted(opts)
 		pod, err := c.served.Pod(r.Context(), rq.Namespace, rq.Name)
 		if err != nil {
 			return err
@@ -204,6 +183,28 @@ func (c *Connections) stream(what string, fresh func() runtime.Object) verb {
 		c.remote(w, r, pod.Spec.NodeName, target, wants)
 		return nil
 	}
+}
+
+// wanted returns what the options of an exec or attach ask for: the container ("": the default one), the command of an
+// exec, and the streams.
+func wanted(opts runtime.Object) (container string, command []string, wants streams.Options) {
+	switch o := opts.(type) {
+	case *corev1.PodExecOptions:
+		return o.Container, o.Command, streams.Options{
+			Stdin:  o.Stdin,
+			Stdout: o.Stdout,
+			Stderr: o.Stderr,
+			TTY:    o.TTY,
+		}
+	case *corev1.PodAttachOptions:
+		return o.Container, nil, streams.Options{
+			Stdin:  o.Stdin,
+			Stdout: o.Stdout,
+			Stderr: o.Stderr,
+			TTY:    o.TTY,
+		}
+	}
+	return "", nil, streams.Options{}
 }
 
 // remote connects an exec or attach with a node's kubelet. Websockets are translated for one that does not take them.

@@ -43,28 +43,17 @@ func (c *Connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 		&corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
 		return err
 	}
-	pod, err := c.served.Pod(r.Context(), rq.Namespace, rq.Name)
-	switch {
-	case err != nil:
-		return err
-	case pod.Spec.NodeName == "":
-		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
-	case podkind.Terminal(pod):
-		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: its phase is %s", pod.Name, pod.Status.Phase))
-	}
-	node, err := c.kubelets.Node(r.Context(), pod.Spec.NodeName)
+	pod, err := c.probedPod(r.Context(), rq)
 	if err != nil {
 		return err
 	}
-	if node.Annotations[simulatedBy] != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send",
-			node.Name, pod.Name))
-	}
-	target, err := c.kubelets.target(r.Context(), rq, node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name},
-		requested.Values())
+	target, err := c.kubelets.target(r.Context(), rq, pod.Spec.NodeName,
+		[]string{"keelson", "probe", pod.Namespace, pod.Name}, requested.Values())
 	if err != nil {
 		return err
 	}
+
+	// The kubelet probes from inside the pod's network, and answers when the probe has ended.
 	ctx, cancel := context.WithTimeout(r.Context(), 2*requested.Timeout+probeSlack)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
@@ -78,7 +67,7 @@ func (c *Connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusNotFound {
 		return apierrors.NewBadRequest(fmt.Sprintf("the kubelet of node %s makes no probes, or has no such pod (yet)",
-			node.Name))
+			pod.Spec.NodeName))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return kubeletError(resp, rq)
@@ -90,4 +79,27 @@ func (c *Connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(body) // the client may be gone
 	return nil
+}
+
+// probedPod returns the request's pod, if it runs on a machine.
+func (c *Connections) probedPod(ctx context.Context, rq *pipeline.Request) (*corev1.Pod, error) {
+	pod, err := c.served.Pod(ctx, rq.Namespace, rq.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case pod.Spec.NodeName == "":
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	case podkind.Terminal(pod):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: its phase is %s", pod.Name,
+			pod.Status.Phase))
+	}
+	node, err := c.kubelets.Node(ctx, pod.Spec.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	if node.Annotations[simulatedBy] != "" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send",
+			node.Name, pod.Name))
+	}
+	return pod, nil
 }

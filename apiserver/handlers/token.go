@@ -110,22 +110,8 @@ func (t *tokenRequests) issue(
 	ctx context.Context, rq *pipeline.Request, ask *authenticationv1.TokenRequest, account kind.Object,
 	opts *metav1.CreateOptions,
 ) error {
-	kindOf := tokenRequestGVK.GroupKind()
-	metadata := field.NewPath("metadata")
-	if ask.Name != "" && ask.Name != account.GetName() {
-		wrong := field.Invalid(metadata.Child("name"), ask.Name, "must match the service account name if specified")
-		return invalid.New(kindOf, account.GetName(), field.ErrorList{wrong})
-	}
-	if ask.Namespace != "" && ask.Namespace != account.GetNamespace() {
-		wrong := field.Invalid(metadata.Child("namespace"), ask.Namespace,
-			"must match the service account namespace if specified")
-		return invalid.New(kindOf, account.GetName(), field.ErrorList{wrong})
-	}
-	if ask.UID != "" && ask.UID != account.GetUID() {
-		return apierrors.NewConflict(schema.GroupResource{Group: kindOf.Group, Resource: kindOf.Kind},
-			account.GetName(), fmt.Errorf(
-				"the UID in the token request (%s) does not match the UID of the service account (%s)", ask.UID,
-				account.GetUID()))
+	if err := isFor(ask, account); err != nil {
+		return err
 	}
 	ask.Name = account.GetName()
 	ask.Namespace = account.GetNamespace()
@@ -133,7 +119,7 @@ func (t *tokenRequests) issue(
 	ask.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	ask.Status = authenticationv1.TokenRequestStatus{}
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
-		return invalid.New(kindOf, "", errs)
+		return invalid.New(tokenRequestGVK.GroupKind(), "", errs)
 	}
 	res := t.served.BuiltIn(rq.GVR())
 	ar := writes.AdmissionRequest(rq, res, admission.Create, ask, nil, opts, writes.IsDryRun(opts.DryRun))
@@ -170,6 +156,29 @@ func (t *tokenRequests) issue(
 	}
 	ask.Status = authenticationv1.TokenRequestStatus{Token: made.Token, ExpirationTimestamp: metav1.NewTime(made.End)}
 	rq.Annotate("authentication.kubernetes.io/issued-credential-id", "JTI="+made.ID)
+	return nil
+}
+
+// isFor returns an error if a request names another service account than that of its path. What it does not name is not
+// compared.
+func isFor(ask *authenticationv1.TokenRequest, account kind.Object) error {
+	kindOf := tokenRequestGVK.GroupKind()
+	metadata := field.NewPath("metadata")
+	if ask.Name != "" && ask.Name != account.GetName() {
+		wrong := field.Invalid(metadata.Child("name"), ask.Name, "must match the service account name if specified")
+		return invalid.New(kindOf, account.GetName(), field.ErrorList{wrong})
+	}
+	if ask.Namespace != "" && ask.Namespace != account.GetNamespace() {
+		wrong := field.Invalid(metadata.Child("namespace"), ask.Namespace,
+			"must match the service account namespace if specified")
+		return invalid.New(kindOf, account.GetName(), field.ErrorList{wrong})
+	}
+	if ask.UID != "" && ask.UID != account.GetUID() {
+		return apierrors.NewConflict(schema.GroupResource{Group: kindOf.Group, Resource: kindOf.Kind},
+			account.GetName(), fmt.Errorf(
+				"the UID in the token request (%s) does not match the UID of the service account (%s)", ask.UID,
+				account.GetUID()))
+	}
 	return nil
 }
 

@@ -165,6 +165,12 @@ func StartOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*Setup))
 		}
 	}
 	r.Rest = r.User("admin", auth.Masters)
+	return r, r.run(t)
+}
+
+// run runs the server until stop is called. It returns when the server is ready.
+func (r *Running) run(t testing.TB) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	done := make(chan error, 1)
@@ -183,7 +189,7 @@ func StartOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*Setup))
 	case <-time.After(time.Minute):
 		t.Fatal("server was not ready within a minute")
 	}
-	return r, stop
+	return stop
 }
 
 // Clients returns clients of the administrator.
