@@ -3,6 +3,7 @@
 package localvolume
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -26,28 +27,12 @@ func needsProvisioning(c *corev1.PersistentVolumeClaim) bool {
 func volumeFor(
 	claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
 ) (*corev1.PersistentVolume, error) {
-	name := "pvc-" + string(claim.UID)
-	host, labelled := node.Labels[corev1.LabelHostname]
-	switch {
-	case !labelled:
-		return nil, fmt.Errorf("node %q has no label %s", node.Name, corev1.LabelHostname)
-	case len(node.Name) > 63:
-		return nil, fmt.Errorf("the name of node %q has more than 63 characters", node.Name)
-	case claim.Spec.Selector != nil:
-		return nil, fmt.Errorf("claim.Spec.Selector is not supported")
-	case claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock:
-		return nil, fmt.Errorf("volumeMode Block is not supported")
-	case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
-		return nil, fmt.Errorf("a dataSource is not supported")
-	case slices.ContainsFunc(claim.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
-		return m != corev1.ReadWriteOnce && m != corev1.ReadWriteOncePod
-	}):
-		return nil, fmt.Errorf("a volume on one node only supports the access modes ReadWriteOnce and ReadWriteOncePod")
-	}
-	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if err := localvolume.Fits(size.Value(), node); err != nil {
+	if err := supported(claim, node); err != nil {
 		return nil, err
 	}
+	name := "pvc-" + string(claim.UID)
+	host := node.Labels[corev1.LabelHostname]
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
@@ -90,6 +75,29 @@ func volumeFor(
 		pv.Finalizers = []string{localvolume.Finalizer}
 	}
 	return pv, nil
+}
+
+// supported returns why a directory of the node cannot be the claim's volume; nil: it can.
+func supported(claim *corev1.PersistentVolumeClaim, node *corev1.Node) error {
+	_, labelled := node.Labels[corev1.LabelHostname]
+	switch {
+	case !labelled:
+		return fmt.Errorf("node %q has no label %s", node.Name, corev1.LabelHostname)
+	case len(node.Name) > 63:
+		return fmt.Errorf("the name of node %q has more than 63 characters", node.Name)
+	case claim.Spec.Selector != nil:
+		return errors.New("claim.Spec.Selector is not supported")
+	case claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock:
+		return errors.New("volumeMode Block is not supported")
+	case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
+		return errors.New("a dataSource is not supported")
+	case slices.ContainsFunc(claim.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return m != corev1.ReadWriteOnce && m != corev1.ReadWriteOncePod
+	}):
+		return errors.New("a volume on one node only supports the access modes ReadWriteOnce and ReadWriteOncePod")
+	}
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	return localvolume.Fits(size.Value(), node)
 }
 
 // classFor is the StorageClass of local volumes; it is the default unless there is another one.

@@ -138,6 +138,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
+
+	// The deletion that was scheduled before is decided again, from the taints and tolerations as they are now.
 	var taints []corev1.Taint
 	if n, err := c.nodes.Get(pod.Spec.NodeName); err == nil {
 		taints = noExecuteTaints(n.Spec.Taints)
@@ -157,6 +159,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		}
 		return nil
 	}
+
+	// The wait begins with the taint, and a change of the pod does not restart it.
 	if !waiting {
 		was.since = tolerationStartOf(pod, because, now)
 	}
@@ -175,6 +179,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 			Deadline:  next.at,
 		})
 	}
+
+	// Schedule the deletion, or do it now. It stays scheduled until it has succeeded.
 	if left := next.at.Sub(now); left > 0 {
 		c.loop.AddAfter(key, left)
 		return nil

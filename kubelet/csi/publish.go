@@ -195,17 +195,7 @@ func (o nodeObjects) writeCSINode(ctx context.Context, node *corev1.Node, all ma
 	api := o.api.StorageV1().CSINodes()
 	have, err := api.Get(ctx, o.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		next := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
-			Name: o.name,
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1",
-				Kind:       "Node",
-				Name:       node.Name,
-				UID:        node.UID,
-			}},
-		}}
-		next.Spec.Drivers = merge(nil, all, gone)
-		_, err = api.Create(ctx, next, metav1.CreateOptions{})
+		_, err = api.Create(ctx, o.newCSINode(node, merge(nil, all, gone)), metav1.CreateOptions{})
 		return err
 	}
 	if err != nil {
@@ -223,6 +213,8 @@ func (o nodeObjects) writeCSINode(ctx context.Context, node *corev1.Node, all ma
 		return apierrors.NewConflict(storagev1.Resource("csinodes"), have.Name,
 			errors.New("it belonged to an earlier node"))
 	}
+
+	// One update adds and removes entries.
 	next := have.DeepCopy()
 	next.Spec.Drivers = merge(have.Spec.Drivers, all, gone)
 	if equality.Semantic.DeepEqual(have.Spec, next.Spec) {
@@ -232,6 +224,7 @@ func (o nodeObjects) writeCSINode(ctx context.Context, node *corev1.Node, all ma
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
+
 	// A driver's entry is immutable: it can only be removed and added again.
 	next.Spec.Drivers = slices.DeleteFunc(have.DeepCopy().Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
 		return all[d.Name] != nil
@@ -243,6 +236,22 @@ func (o nodeObjects) writeCSINode(ctx context.Context, node *corev1.Node, all ma
 		return err
 	}
 	return apierrors.NewConflict(storagev1.Resource("csinodes"), have.Name, errors.New("a driver has changed"))
+}
+
+// newCSINode is the CSINode of a node that has none yet.
+func (o nodeObjects) newCSINode(node *corev1.Node, drivers []storagev1.CSINodeDriver) *storagev1.CSINode {
+	return &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: o.name,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       node.Name,
+				UID:        node.UID,
+			}},
+		},
+		Spec: storagev1.CSINodeSpec{Drivers: drivers},
+	}
 }
 
 // merge puts the drivers into a CSINode's list, in their order there.
