@@ -218,6 +218,15 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Co
 			return 0, err
 		}
 	}
+	if n, err = copyToEmbedded(ctx, from, dir); err != nil {
+		return 0, err
+	}
+	return n, dir.UseStore(datadir.EmbeddedStore)
+}
+
+// copyToEmbedded writes the objects of an etcd into the embedded store of dir, which has none, and returns their
+// number. The store appears as a whole or not at all.
+func copyToEmbedded(ctx context.Context, from store.Store, dir datadir.Dir) (n int64, err error) {
 	keyless := !datadir.Exists(dir.Sub("pki/ca.crt")) // the next start creates keys
 	// The data directory's lock protects it; its content is of an interrupted migration.
 	tmp := dir.Sub(datadir.MigratingStore)
@@ -239,5 +248,5 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Co
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("copy from etcd: %w", err), os.RemoveAll(tmp))
 	}
-	return n, dir.UseStore(datadir.EmbeddedStore)
+	return n, nil
 }

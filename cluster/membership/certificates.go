@@ -135,6 +135,8 @@ func (k Kubelet) requestedCertificates() (Certificates, error) {
 	if to == nil {
 		return none, fmt.Errorf("--bootstrap-kubeconfig %s: %w", k.Bootstrap, fs.ErrNotExist)
 	}
+
+	// By this CA the kubelet knows the API server, before it sends its token there.
 	ca, err := credentials.RootCA(to)
 	if err != nil {
 		return none, err
@@ -150,6 +152,8 @@ func (k Kubelet) requestedCertificates() (Certificates, error) {
 		}
 	}
 	bundle := credentials.NewBundle(ca)
+
+	// The token and the certificate are shown to any of the cluster's servers.
 	all := k.Servers(to.Host)
 	if bootstrap != nil {
 		if bootstrap, err = all.REST(bootstrap); err != nil {
@@ -182,7 +186,7 @@ func (k Kubelet) requestedCertificates() (Certificates, error) {
 		Metrics:   id.Metrics(),
 		Run:       id.Run,
 	}
-	if k.ClientCA == "" {
+	if k.ClientCA == "" { // the cluster says which CA its servers have
 		out.Joined = &Joined{
 			dir:        k.Dir,
 			kubeconfig: path,

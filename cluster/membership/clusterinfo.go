@@ -110,49 +110,17 @@ func RefreshClusterInfo(ctx context.Context, cl kubernetes.Interface, ca *pki.Au
 // grantJoin lets anonymous users read cluster-info, bootstrap tokens request a node's certificate, and nodes renew
 // theirs.
 func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
-	const reader, nodesReader, serving = "kubeadm:bootstrap-signer-clusterinfo", "kubeadm:get-nodes",
-		"keelson:serving-certificates"
 	there := func(err error) error {
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
 		return err
 	}
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups:     []string{""},
-			Resources:     []string{"configmaps"},
-			ResourceNames: []string{clusterInfo},
-			Verbs:         []string{"get"},
-		}},
-	}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: role.ObjectMeta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
-	}
+	role, binding := clusterInfoReaders()
 	_, err := cl.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
 	_, err2 := cl.RbacV1().RoleBindings(role.Namespace).Create(ctx, binding, metav1.CreateOptions{})
 	errs := []error{there(err), there(err2)}
-	for _, clusterRole := range []*rbacv1.ClusterRole{
-		{
-			ObjectMeta: metav1.ObjectMeta{Name: nodesReader},
-			Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
-			},
-		},
-		{
-			ObjectMeta: metav1.ObjectMeta{Name: serving},
-			Rules: []rbacv1.PolicyRule{
-				{
-					APIGroups: []string{"certificates.k8s.io"},
-					Resources: []string{"certificatesigningrequests/selfnodeserver"},
-					Verbs:     []string{"create"},
-				},
-			},
-		},
-	} {
+	for _, clusterRole := range joinRoles() {
 		_, err := cl.RbacV1().ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{})
 		errs = append(errs, there(err))
 	}
@@ -161,7 +129,7 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 		{"kubeadm:node-autoapprove-bootstrap", requestsRole + "nodeclient", joiners},
 		{"kubeadm:node-autoapprove-certificate-rotation", requestsRole + "selfnodeclient", auth.Nodes},
 		{nodesReader, nodesReader, joiners},
-		{serving, serving, auth.Nodes},
+		{servingRequester, servingRequester, auth.Nodes},
 	} {
 		_, err := cl.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: b[0]},
@@ -171,4 +139,56 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 		errs = append(errs, there(err))
 	}
 	return errors.Join(errs...)
+}
+
+// The cluster roles of joinRoles.
+const (
+	nodesReader      = "kubeadm:get-nodes"
+	servingRequester = "keelson:serving-certificates"
+)
+
+// clusterInfoReaders let everyone read the ConfigMap cluster-info, which has no secret: a machine that joins verifies
+// it by its token.
+func clusterInfoReaders() (*rbacv1.Role, *rbacv1.RoleBinding) {
+	meta := metav1.ObjectMeta{
+		Namespace: metav1.NamespacePublic,
+		Name:      "kubeadm:bootstrap-signer-clusterinfo",
+	}
+	role := &rbacv1.Role{
+		ObjectMeta: meta,
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups:     []string{""},
+			Resources:     []string{"configmaps"},
+			ResourceNames: []string{clusterInfo},
+			Verbs:         []string{"get"},
+		}},
+	}
+	return role, &rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
+	}
+}
+
+// joinRoles are the cluster roles of joining that Kubernetes' bootstrap policy does not have: a machine looks for a
+// node of its name, and a node requests its serving certificate.
+func joinRoles() []*rbacv1.ClusterRole {
+	return []*rbacv1.ClusterRole{
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: nodesReader},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+			},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: servingRequester},
+			Rules: []rbacv1.PolicyRule{
+				{
+					APIGroups: []string{"certificates.k8s.io"},
+					Resources: []string{"certificatesigningrequests/selfnodeserver"},
+					Verbs:     []string{"create"},
+				},
+			},
+		},
+	}
 }

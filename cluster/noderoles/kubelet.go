@@ -50,22 +50,7 @@ func (n *Node) Kubelet() (run.Func, error) {
 		RootDir:    dir.Sub("kubelet"),
 		VolumesDir: dir.Sub("volumes"),
 		LogDir:     dir.Sub("logs"),
-		Serving: kubelet.Serving{
-			Address:      netip.IPv4Unspecified(),
-			Port:         cmp.Or(n.Options.Kubelet.KubeletPort, nodehost.DefaultKubeletPort),
-			FallbackPort: n.Options.Kubelet.KubeletPort == 0,
-			OnListen:     n.runtime.ReserveKubelet,
-			TLS:          n.Serving.TLS,
-			ClientCA:     n.Serving.ClientCAs,
-			AllowedNames: []string{credentials.KubeletClientUser},
-			ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
-				return callers.AdmitAtNode(w, r, n.NodeName, verb, subresources)
-			},
-			Pages: zpages,
-			Metrics: slices.Concat(agents.ClientMetrics(), []prometheus.Collector{
-				version.Metric(), agents.GateMetric{On: n.Gates}, n.Identity,
-			}),
-		},
+		Serving:    n.kubeletServing(callers, zpages),
 		NodeObject: kubelet.NodeObject{
 			NodeIPs:       n.NodeIPs,
 			PodCIDRs:      nodehost.PrefixStrings(n.PodCIDRs),
@@ -91,12 +76,15 @@ func (n *Node) Kubelet() (run.Func, error) {
 		Log:      n.logOf(eventlog.Kubelet),
 	}
 	n.Options.Kubelet.Apply(&kc)
+
+	// A kubelet in a process of its own opens a connection by which the server reaches it.
 	parts := []run.Part{{Name: KubeletName}}
 	if to, remote := kc.Client.Config.Transport.(*servers.Transport); remote && !n.Options.Kubelet.NoTunnel {
 		t := tunnel.New(to, kc.Log)
 		kc.Tunnel = t
 		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
 	}
+	// The page shows the configuration as the kubelet gets it, so that it is added last.
 	zpages.Handle("/configz", agents.Configz(configz.Kubelet(&kc)))
 	kl, err := kubelet.New(kc)
 	if err != nil {
@@ -104,4 +92,25 @@ func (n *Node) Kubelet() (run.Func, error) {
 	}
 	parts[0].Run = kl.Run
 	return run.Together(nil, parts...), nil
+}
+
+// kubeletServing is how the kubelet is reached: by the API server with its certificate, by others with a token that
+// callers judges.
+func (n *Node) kubeletServing(callers *agents.DelegatedAuth, pages http.Handler) kubelet.Serving {
+	return kubelet.Serving{
+		Address:      netip.IPv4Unspecified(),
+		Port:         cmp.Or(n.Options.Kubelet.KubeletPort, nodehost.DefaultKubeletPort),
+		FallbackPort: n.Options.Kubelet.KubeletPort == 0,
+		OnListen:     n.runtime.ReserveKubelet,
+		TLS:          n.Serving.TLS,
+		ClientCA:     n.Serving.ClientCAs,
+		AllowedNames: []string{credentials.KubeletClientUser},
+		ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
+			return callers.AdmitAtNode(w, r, n.NodeName, verb, subresources)
+		},
+		Pages: pages,
+		Metrics: slices.Concat(agents.ClientMetrics(), []prometheus.Collector{
+			version.Metric(), agents.GateMetric{On: n.Gates}, n.Identity,
+		}),
+	}
 }
