@@ -11,7 +11,6 @@ import (
 	"keelson/apiserver/addresses"
 	"keelson/apiserver/admission/noderestriction"
 	"keelson/apiserver/servicealloc"
-	"keelson/cluster/credentials"
 	"keelson/cluster/nodehost"
 )
 
@@ -66,29 +65,6 @@ func netIPs(addrs []netip.Addr) []net.IP {
 		out = append(out, a.AsSlice())
 	}
 	return out
-}
-
-// keys says what the certificates of a cluster with this configuration are for.
-func (c Config) keys() (credentials.Config, error) {
-	ranges, err := c.Services.Ranges()
-	if err != nil {
-		return credentials.Config{}, err
-	}
-	names, _ := c.Listen.Certified()
-	cfg := credentials.Config{
-		Life:        c.CertificateLife,
-		NodeName:    c.NodeName,
-		NodeIPs:     netIPs(c.nodeIPs()),
-		ServerNames: names,
-		ServerIPs:   servingAddresses(c, union(c.keptServices, ranges)),
-		API:         &c.API,
-	}
-	for _, r := range table() {
-		if r.file != "" {
-			cfg.Agents = append(cfg.Agents, credentials.Agent{File: r.file, User: r.user(c)})
-		}
-	}
-	return cfg, nil
 }
 
 // nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only

@@ -53,7 +53,7 @@ func (c *Cluster) agentsHere() map[string]bool {
 
 // assembled is an API server with the objects built for it.
 type assembled struct {
-	server *apiserver.Server
+	api    *apiserver.Server
 	store  store.Store // as the server reads it, decrypted
 	files  *configreload.Files
 	marks  *event.Recorder
@@ -156,7 +156,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	// What changes the server while it runs.
 	requests.WatchClientCA(c.keys, c.cfg.API.Authentication.ClientCAFile, files, server)
 	return assembled{
-		server:  server,
+		api:     server,
 		store:   served,
 		files:   files,
 		marks:   recorder,

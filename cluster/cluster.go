@@ -189,7 +189,6 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err := c.claimNode(ctx, made.store); err != nil {
 		return err
 	}
-	g := &run.Group{}
 	var beside []run.Part
 	if spare, ok := st.(datadir.Sparing); ok && c.reserveUsed {
 		beside = append(beside, c.dir.Reserve().KeepServer(spare, c.log))
@@ -198,8 +197,8 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	if err := own.addRoles(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
-		"agents"); err != nil {
+	group, err := own.group(func(*role) bool { return true }, c.cfg.Progress, beside, "control plane", "agents")
+	if err != nil {
 		return err
 	}
 
@@ -209,7 +208,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	logger.Info("started", "version", version.Kubernetes, "revision", version.Revision(), "dir", c.dir, "api", c.URL(),
 		"pid", os.Getpid())
 	defer logger.Info("stopped")
-	return g.Run(ctx, func() {
+	return group.Run(ctx, func() {
 		logger.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
 		ready()
 	})
@@ -242,7 +241,7 @@ func (c *Cluster) process(made assembled, st store.Store) (*process, error) {
 		dir:     c.dir,
 		marks:   made.marks,
 		log:     c.log,
-		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
+		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.api, u, agent) },
 		signers: c.signers(),
 		metrics: made.metrics,
 	}

@@ -130,6 +130,29 @@ func (c Config) Validate() error {
 		c.DNS.Validate(), c.Backup.Validate())...)
 }
 
+// realNode reports whether this machine is a node.
+func (c Config) realNode() bool { return !c.Rootless && !c.NoNode }
+
+// agents reports whether controllers and scheduler run here.
+func (c Config) agents() bool { return !c.NoAgents }
+
+// wholeControlPlane reports whether no other process has a part of the control plane: the end of this one ends the API,
+// too.
+func (c Config) wholeControlPlane() bool { return c.agents() && len(c.Etcd.Servers) == 0 }
+
+// leaseInterval is the lease renewal interval of the node in the API server's process; 0: Kubernetes' default.
+func (c Config) leaseInterval() time.Duration {
+	if c.wholeControlPlane() {
+		return heartbeat
+	}
+	return 0
+}
+
+// fakeNodes reports whether there are fake nodes now or were in an earlier run, which must be removed.
+func (c Config) fakeNodes() bool {
+	return c.Fake.Count+len(c.Fake.Names) > 0 || c.Rootless && !c.NoNode || !c.NoAgents
+}
+
 // foreignNetwork reports that pods have no addresses of the built-in network.
 func (c Config) foreignNetwork() bool { return c.CNI.Enabled() || c.Runtime.Endpoint != "" }
 

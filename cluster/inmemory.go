@@ -113,13 +113,13 @@ func (m *InMemory) Reopen(st store.Store) error {
 
 // Run runs the API server that was assembled last.
 func (m *InMemory) Run(ctx context.Context, ready func()) error {
-	return m.made.Load().server.Run(ctx, ready)
+	return m.made.Load().api.Run(ctx, ready)
 }
 
 // ForUser returns the HTTP handler and the list/watch source of the API server for a user.
 func (m *InMemory) ForUser(u *auth.User) (http.Handler, client.Source) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.made.Load().server.As(u).ServeHTTP(w, r)
+		m.made.Load().api.As(u).ServeHTTP(w, r)
 	}), currentSource{m, u}
 }
 
@@ -133,14 +133,14 @@ type currentSource struct {
 func (l currentSource) List(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) ([]runtime.Object, string, error) {
-	return l.m.made.Load().server.Source(l.u).List(ctx, gvr, namespace, opts)
+	return l.m.made.Load().api.Source(l.u).List(ctx, gvr, namespace, opts)
 }
 
 // Watch implements client.Source.
 func (l currentSource) Watch(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) (watch.Interface, error) {
-	return l.m.made.Load().server.Source(l.u).Watch(ctx, gvr, namespace, opts)
+	return l.m.made.Load().api.Source(l.u).Watch(ctx, gvr, namespace, opts)
 }
 
 // AdminConfig is an administrator's client configuration for the Listener.

@@ -194,10 +194,10 @@ func (n *nodeProcess) certified(
 	if cert.Joined != nil {
 		cert.Joined.LearnNetwork(ctx, cl) // the tunnels of pod routes have it
 	}
-	group = &run.Group{}
 	own := &process{shared: common, node: node}
-	if err := own.addRoles(group, nil, func(r *role) bool { return r.node },
-		append(n.besideRoles(cert, cl), forward), "runtime", "kubelet"); err != nil {
+	beside := append(n.besideRoles(cert, cl), forward)
+	group, err = own.group(func(r *role) bool { return r.node }, nil, beside, "runtime", "kubelet")
+	if err != nil {
 		release()
 		return nil, nil, err
 	}

@@ -155,6 +155,29 @@ func openKeys(cfg Config, dir datadir.Dir, url string, logger *slog.Logger) (*cr
 	return keys, keys.WriteKubeconfigs(dir, url, "")
 }
 
+// keys says what the certificates of a cluster with this configuration are for.
+func (c Config) keys() (credentials.Config, error) {
+	ranges, err := c.Services.Ranges()
+	if err != nil {
+		return credentials.Config{}, err
+	}
+	names, _ := c.Listen.Certified()
+	cfg := credentials.Config{
+		Life:        c.CertificateLife,
+		NodeName:    c.NodeName,
+		NodeIPs:     netIPs(c.nodeIPs()),
+		ServerNames: names,
+		ServerIPs:   servingAddresses(c, union(c.keptServices, ranges)),
+		API:         &c.API,
+	}
+	for _, r := range table() {
+		if r.file != "" {
+			cfg.Agents = append(cfg.Agents, credentials.Agent{File: r.file, User: r.user(c)})
+		}
+	}
+	return cfg, nil
+}
+
 type closer func() error
 
 func (f closer) Close() error { return f() }

@@ -164,34 +164,35 @@ func (s shared) client(r roleIdentity) *client.Client {
 // logOf returns the log of a component.
 func (s shared) logOf(component string) *slog.Logger { return s.log.With(eventlog.Key, component) }
 
-// addRoles adds the roles selected by want to group. The roles of one wave start together. names are the names of the
-// waves; the last one is that of all further waves. The parts first start with the first wave.
-func (p *process) addRoles(
-	group *run.Group, started func(string, time.Duration), want func(*role) bool, first []run.Part,
-	names ...string,
-) error {
-	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(p.cfg) }) {
-		var parts []run.Part
-		if i == 0 {
-			parts = first
-		}
+// group makes the roles that want selects, in waves that start one after the other. started is called for each role
+// that is ready; may be nil. The parts first start with the first wave, which is named begin in errors; the others are
+// named then.
+func (p *process) group(
+	want func(*role) bool, started func(string, time.Duration), first []run.Part, begin, then string,
+) (*run.Group, error) {
+	group := &run.Group{}
+	name := begin
+	parts := first
+	for _, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(p.cfg) }) {
 		for _, r := range wave {
 			f, err := r.make(p)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if f != nil {
 				parts = append(parts, run.Part{Name: r.name, Run: f})
 			}
 		}
 		if len(parts) > 0 {
-			group.Add(names[min(i, len(names)-1)], run.Together(started, parts...))
+			group.Add(name, run.Together(started, parts...))
 		}
+		name = then
+		parts = nil
 	}
-	return nil
+	return group, nil
 }
 
-func (p *process) apiServer() (run.Func, error) { return p.server.server.Run, nil }
+func (p *process) apiServer() (run.Func, error) { return p.server.api.Run, nil }
 
 func (p *process) configuration() (run.Func, error) { return p.server.files.Part(), nil }
 
@@ -205,7 +206,7 @@ func (p *process) certificates() (run.Func, error) {
 		Dir:              c.dir,
 		URL:              c.URL(),
 		MergedKubeconfig: c.cfg.MergedKubeconfig,
-		Server:           p.server.server,
+		Server:           p.server.api,
 		Store:            p.server.raw,
 		Tokens:           p.server.tokens,
 		Signer:           p.connect(signer, agent),

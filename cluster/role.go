@@ -102,9 +102,6 @@ func (c Config) has(name string) bool {
 	return row.on(c)
 }
 
-// realNode reports whether this machine is a node.
-func (c Config) realNode() bool { return !c.Rootless && !c.NoNode }
-
 // waves are the rows selected by want, in start order: each wave starts when the one before is ready.
 func waves(rows []role, want func(*role) bool) [][]role {
 	depth := map[string]int{}

@@ -138,6 +138,8 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if r.Cleanup {
 		return row.purge(ctx, cfg.DataDir)
 	}
+
+	// The way to the API servers, and a client that follows them.
 	kubeconfig, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(row.file))
 	if err != nil {
 		return fmt.Errorf("read kubeconfig: %w", err)
@@ -154,23 +156,13 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	anonymous := servers.Anonymous(kept.REST)
-	of := agents.State{
-		Watchdog:  r.Election.Watch(),
-		Component: row.agent,
-		Flags:     r.API.Flags,
-		Gates:     r.Gates,
-	}
 	metrics := newAgentMetrics()
-	if row.metrics != nil {
-		of.Metrics = row.metrics(metrics)
-	}
-	if row.config != nil {
-		of.ConfigName, of.Config = row.config(r)
-	}
-	serve, err := r.Serving.Serve(base, of, r.log())
+	serve, err := r.Serving.Serve(base, row.state(r, metrics), r.log())
 	if err != nil {
 		return err
 	}
+
+	// What the role is made of, as in a process with the API server.
 	signers, err := r.Signing.Signers(r.DataDir, kept.CA.Get)
 	if err != nil {
 		return err
@@ -205,6 +197,23 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		parts = append(parts, run.Part{Name: "certificates", Run: kept.Run})
 	}
 	return run.Together(nil, parts...)(ctx, r.Ready)
+}
+
+// state is what the role's own port shows of it.
+func (row *role) state(r RoleConfig, metrics roleMetrics) agents.State {
+	state := agents.State{
+		Watchdog:  r.Election.Watch(),
+		Component: row.agent,
+		Flags:     r.API.Flags,
+		Gates:     r.Gates,
+	}
+	if row.metrics != nil {
+		state.Metrics = row.metrics(metrics)
+	}
+	if row.config != nil {
+		state.ConfigName, state.Config = row.config(r)
+	}
+	return state
 }
 
 // servers are the API servers that an agent knows: the one at the URL of its kubeconfig, and those in the file.
