@@ -45,8 +45,12 @@ const (
 )
 
 // workers is the number of pods updated at once. A durable write takes 1 to 2 ms. A small number leaves the CPU to the
-// components under test: scheduler and controllers.
-const workers = 4
+// components under test: scheduler and controllers. Deletions have workers of their own: nothing but the simulator
+// works on them, and many that are written together share a sync.
+const (
+	workers       = 4
+	removeWorkers = 32
+)
 
 // Pauses before a pod or node is tried again: doubled from the first to the last.
 const (
@@ -107,8 +111,10 @@ func (c Config) Default() Config {
 type Simulator struct {
 	cfg   Config
 	queue *keyed.Loop[types.NamespacedName]
-	pods  corelisters.PodLister
-	nodes corelisters.NodeLister
+	// removals holds the pods in deletion, queue all others.
+	removals *keyed.Loop[types.NamespacedName]
+	pods     corelisters.PodLister
+	nodes    corelisters.NodeLister
 	// events are recorded for changes of nodes, not for their start: thousands of events would delay the start of
 	// thousands of nodes.
 	events *client.Events
@@ -154,16 +160,21 @@ func New(cfg Config) (*Simulator, error) {
 			cfg.Log.Warn("fake node will be tried again", "node", s.name(i), "err", err)
 		},
 	})
-	s.queue = keyed.New(keyed.Config[types.NamespacedName]{
+	s.queue = s.podLoop(workers)
+	s.removals = s.podLoop(removeWorkers)
+	return s, nil
+}
+
+func (s *Simulator) podLoop(workers int) *keyed.Loop[types.NamespacedName] {
+	return keyed.New(keyed.Config[types.NamespacedName]{
 		Do:        s.step,
 		Workers:   workers,
 		Pause:     firstRetry,
 		PauseMost: lastRetry,
 		Failed: func(pod types.NamespacedName, err error) {
-			cfg.Log.Warn("fake pod will be retried", "pod", pod.String(), "err", err)
+			s.cfg.Log.Warn("fake pod will be retried", "pod", pod.String(), "err", err)
 		},
 	})
-	return s, nil
 }
 
 // Run registers the nodes, calls ready, and updates their pods and leases until ctx is done. The nodes stay registered.
@@ -208,7 +219,8 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.queue.Run(ctx) }) // it returns no error
+	wg.Go(func() { _ = s.queue.Run(ctx) })    // it returns no error
+	wg.Go(func() { _ = s.removals.Run(ctx) }) // it returns no error
 	wg.Go(func() { s.renewLeases(ctx) })
 	wg.Go(func() { _ = s.events.Run(ctx, func() {}) }) // it returns no error
 	wg.Go(func() { _ = s.turned.Run(ctx) })            // it returns no error
@@ -254,8 +266,17 @@ func (s *Simulator) seen(obj any) {
 }
 
 func (s *Simulator) changed(obj any) {
-	if p, i, ok := s.mine(obj); ok && !s.silent(i) && next(p, time.Now()).what != nothing {
-		s.queue.Add(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+	p, i, ok := s.mine(obj)
+	if !ok || s.silent(i) {
+		return
+	}
+	key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	switch next(p, time.Now()).what {
+	case nothing:
+	case remove:
+		s.removals.Add(key)
+	case start, end, later, ready:
+		s.queue.Add(key)
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/api/apitest"
@@ -26,7 +28,7 @@ import (
 	kubeletnode "keelson/kubelet/node"
 )
 
-func run(t *testing.T, f *fake.Clientset, cfg Config) {
+func run(t *testing.T, f kubernetes.Interface, cfg Config) {
 	t.Helper()
 	cfg.Client = &client.Client{Interface: client.Plain(f)}
 	s, err := New(cfg)
@@ -92,6 +94,49 @@ func TestNodesAndPods(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := len(clientset.Actions()); n != 0 {
 			t.Errorf("%d requests in an idle minute, want none", n)
+		}
+	})
+}
+
+// stuckStarts is a client whose writes of a pod's status wait for their context.
+type stuckStarts struct{ *fake.Clientset }
+
+func (s stuckStarts) CoreV1() corev1client.CoreV1Interface { return stuckCore{s.Clientset.CoreV1()} }
+
+type stuckCore struct{ corev1client.CoreV1Interface }
+
+func (s stuckCore) Pods(namespace string) corev1client.PodInterface {
+	return stuckPods{s.CoreV1Interface.Pods(namespace)}
+}
+
+type stuckPods struct{ corev1client.PodInterface }
+
+func (stuckPods) UpdateStatus(ctx context.Context, _ *corev1.Pod, _ metav1.UpdateOptions) (*corev1.Pod, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestDeletionsDoNotWaitForStarts: pods in deletion go, also while all workers are busy with pods that start.
+func TestDeletionsDoNotWaitForStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pods []runtime.Object
+		for i := range 2 * workers {
+			pods = append(pods, pod(fmt.Sprintf("a-start-%d", i), "fake-0"))
+		}
+		clientset := clienttest.New(pods...)
+		run(t, stuckStarts{clientset}, Config{Nodes: 1})
+		time.Sleep(time.Second) // all workers wait
+		going := pod("going", "fake-0", func(p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			p.Finalizers = []string{"x/y"}
+		})
+		if _, err := clientset.CoreV1().Pods("default").Create(t.Context(), going, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if _, err := clientset.CoreV1().Pods("default").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(
+			err) {
+			t.Errorf("the deleted pod is still there: %v", err)
 		}
 	})
 }
