@@ -23,9 +23,10 @@ const (
 	quietPercent, busyPercent = 100, 400
 	// A shorter interval of two collections means load.
 	busyGap = 500 * time.Millisecond
-	// lookEvery is the interval of checks whether load has ended; more than busyBytes allocated in it means load.
-	lookEvery = 5 * time.Second
-	busyBytes = 4 << 20
+	// A load has ended when less than busyBytes were allocated between two looks. They are close together while there
+	// is memory to return, and rare when the process is quiet.
+	busyLook, quietLook = 2 * time.Second, 5 * time.Second
+	busyBytes           = 4 << 20
 	// Memory is returned again only after settleBytes, and a settleShare-th of the live heap, were allocated: it costs
 	// a collection.
 	settleBytes = 16 << 20
@@ -36,7 +37,8 @@ const (
 	// used.
 	textBytes = 128 << 20
 	// busyRoom limits the growth of the heap under load, in bytes: a large heap must not become five times as large.
-	busyRoom = 256 << 20
+	// More room saves little processor time (docs/decisions/0227).
+	busyRoom = 64 << 20
 	// startRoom is the same limit during the start: data that is read from disk then stays in memory, so collections
 	// would find no garbage.
 	startRoom = 1 << 30
@@ -54,7 +56,7 @@ func Pace(usable int64) (stop func()) {
 		debug.SetMemoryLimit(usable / 2)
 	}
 	p.mu.Lock()
-	p.timer = time.AfterFunc(lookEvery, p.look)
+	p.timer = time.AfterFunc(busyLook, p.look)
 	p.mu.Unlock()
 	p.listen()
 	return func() {
@@ -123,7 +125,15 @@ func (p *pacer) look() {
 		p.crowd = running
 	}
 	p.looked = now
-	p.timer.Reset(lookEvery)
+	p.timer.Reset(p.pause())
+}
+
+// pause is the time to the next look.
+func (p *pacer) pause() time.Duration {
+	if p.percent > quietPercent {
+		return busyLook
+	}
+	return quietLook
 }
 
 // over reports whether load has ended and enough was allocated since memory was last returned.

@@ -11,6 +11,9 @@ import (
 	"keelson/lib/waittest"
 )
 
+// waste is garbage.
+var waste []byte
+
 // percent reads the process's setting.
 func percent() int {
 	p := debug.SetGCPercent(100)
@@ -131,5 +134,21 @@ func TestLook(t *testing.T) {
 	}
 	if !p.timer.Stop() {
 		t.Error("there is no next look")
+	}
+	if p.pause() != quietLook {
+		t.Errorf("the next look of a quiet process is in %v", p.pause())
+	}
+}
+
+// TestLookUnderLoad looks again soon, so that memory is returned soon after the load.
+func TestLookUnderLoad(t *testing.T) {
+	p := &pacer{percent: busyPercent, room: busyRoom, timer: time.NewTimer(time.Hour), settled: 1}
+	defer p.timer.Stop()
+	for read(allocated) < busyBytes {
+		waste = make([]byte, 1<<20)
+	}
+	p.look()
+	if p.percent != busyPercent || p.pause() != busyLook {
+		t.Errorf("under load: got %d percent and a look in %v", p.percent, p.pause())
 	}
 }
