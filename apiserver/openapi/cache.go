@@ -4,11 +4,12 @@ package openapi
 
 import (
 	"bytes"
-	"compress/gzip"
 	"container/list"
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // cacheBytes bounds the compressed bytes that are kept: those of some hundred large definitions, in both versions.
@@ -80,7 +81,7 @@ func (c *cache) plain(key string, p piece) ([]byte, error) {
 	var made []byte
 	packed, err := c.packed(key, func(w io.Writer) error {
 		var err error
-		if made, err = p(); err == nil {
+		if made, err = p.json(); err == nil {
 			_, err = w.Write(made)
 		}
 		return err

@@ -3,6 +3,7 @@
 package openapi
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -33,6 +34,7 @@ type Documents struct {
 	commit  string
 	builtIn []Resource
 	cache   *cache
+	archive *archive   // what the program brings
 	making  sync.Mutex // one document is made at a time, because that takes many times its size
 	state   atomic.Pointer[state]
 }
@@ -50,6 +52,8 @@ type document struct {
 	name   string // "apis/apps/v1", or "" of v2
 	hash   string // changes with the content
 	pieces pieces
+	// described is a sum of the built-in resources that it describes, for the archive.
+	described func() string
 }
 
 // Remote is what an aggregated server publishes about its group version; unpublished parts are nil.
@@ -64,7 +68,13 @@ type Remote struct {
 // New returns the documents of the built-in resources. version is the server's, "v1.37.2", commit that of its source:
 // the hashes of documents change with both.
 func New(version, commit string, fixed []Resource) *Documents {
-	documents := &Documents{version: version, commit: commit, builtIn: fixed, cache: newCache(cacheBytes)}
+	documents := &Documents{
+		version: version,
+		commit:  commit,
+		builtIn: fixed,
+		cache:   newCache(cacheBytes),
+		archive: embeddedArchive(),
+	}
 	documents.Set(nil, nil)
 	return documents
 }
@@ -72,21 +82,21 @@ func New(version, commit string, fixed []Resource) *Documents {
 // Set replaces the resources in addition to the built-in ones.
 func (d *Documents) Set(custom []Resource, remotes []Remote) {
 	next := &state{since: time.Now(), v3: map[string]document{}}
-	next.v2 = document{hash: d.sum("v2"), pieces: pieces{d.piece("v2 built-in", func() (any, error) {
+	next.v2 = d.fixed("", protobufV2, d.builtIn, roots(d.builtIn), func() (any, error) {
 		return Swagger(d.version, d.builtIn)
-	})}}
+	})
 	for gv, list := range byVersion(d.builtIn) {
-		next.v3[path(gv)] = d.fixed(path(gv), list, nil)
+		next.v3[path(gv)] = d.fixedV3(path(gv), list, nil)
 	}
 	for _, p := range roots(d.builtIn) {
-		next.v3[p.key()] = d.fixed(p.key(), nil, []page{p})
+		next.v3[p.key()] = d.fixedV3(p.key(), nil, []page{p})
 	}
 	for _, resources := range byResource(custom) {
 		sum := resources[0].GVR.String() + " " + resources[0].Model.Sum
 		key := path(resources[0].GVR.GroupVersion())
 		doc, ok := next.v3[key]
 		if !ok {
-			doc = d.fixed(key, nil, nil)
+			doc = d.fixedV3(key, nil, nil)
 		}
 		next.v3[key] = doc.with(sum, d.piece("v3 "+sum, func() (any, error) { return d.v3(resources, nil) }))
 		next.v2 = next.v2.with(sum, d.piece("v2 "+sum, func() (any, error) { return d.v2(resources) }))
@@ -108,11 +118,30 @@ func (d *Documents) Set(custom []Resource, remotes []Remote) {
 	d.state.Store(next)
 }
 
-// fixed is a document without custom resources.
-func (d *Documents) fixed(name string, list []Resource, pages []page) document {
-	return document{name: name, hash: d.sum(name), pieces: pieces{d.piece("v3 built-in "+name, func() (any, error) {
-		return d.v3(list, pages)
-	})}}
+// fixedV3 is a v3 document without custom resources.
+func (d *Documents) fixedV3(name string, list []Resource, pages []page) document {
+	return d.fixed(name, protobufV3, list, pages, func() (any, error) { return d.v3(list, pages) })
+}
+
+// fixed is a document without custom resources: from the archive, if that describes the same, or as describe says.
+func (d *Documents) fixed(name, protobuf string, list []Resource, pages []page, describe func() (any, error)) document {
+	described := sync.OnceValue(func() string { return sumOf(list, pages) })
+	made := d.piece("built-in "+protobuf+" "+name, describe)
+	ready := func(form string) ([]byte, error) { return d.archive.read(name, form, described(), d.version) }
+	return document{
+		name:      name,
+		hash:      d.sum(cmp.Or(name, "v2")),
+		described: described,
+		pieces: pieces{{
+			json: func() ([]byte, error) {
+				if b, err := ready(jsonForm); b != nil || err != nil {
+					return b, err
+				}
+				return made.json()
+			},
+			protobuf: func() ([]byte, error) { return ready(protobuf) },
+		}},
+	}
 }
 
 // with adds a piece whose content changes with sum.
@@ -154,12 +183,12 @@ func (r Remote) ownV2() *spec.Swagger {
 
 // piece is a piece whose compressed bytes are kept. key changes with the content.
 func (d *Documents) piece(key string, describe func() (any, error)) piece {
-	return func() ([]byte, error) { return d.cache.plain(key, encoded(describe)) }
+	return piece{json: func() ([]byte, error) { return d.cache.plain(key, encoded(describe)) }}
 }
 
 // encoded is a description in JSON.
 func encoded(describe func() (any, error)) piece {
-	return func() ([]byte, error) {
+	return piece{json: func() ([]byte, error) {
 		doc, err := describe()
 		if err != nil {
 			return nil, err
@@ -169,7 +198,7 @@ func encoded(describe func() (any, error)) piece {
 			return nil, fmt.Errorf("encode an OpenAPI document: %w", err)
 		}
 		return b, nil
-	}
+	}}
 }
 
 // sum is a hash of parts of this version's documents.
@@ -205,6 +234,15 @@ func index(docs map[string]document) []byte {
 func (doc document) url() string {
 	u := url.URL{Path: "/openapi/v3/" + doc.name, RawQuery: url.Values{"hash": {doc.hash}}.Encode()}
 	return u.String()
+}
+
+// sumOf changes with what a document of built-in resources describes, apart from the content of their Go types.
+func sumOf(list []Resource, pages []page) string {
+	parts := []string{fmt.Sprint(list)}
+	for _, p := range pages {
+		parts = append(parts, p.path)
+	}
+	return hash(parts...)
 }
 
 // byResource groups custom resources with their subresources.

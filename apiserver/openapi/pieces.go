@@ -11,8 +11,12 @@ import (
 	"slices"
 )
 
-// piece returns a whole document in JSON, which describes some of the resources.
-type piece func() ([]byte, error)
+// piece is a whole document, which describes some of the resources.
+type piece struct {
+	json func() ([]byte, error)
+	// protobuf returns the same as a message that was made before, nil if there is none. The field may be nil too.
+	protobuf func() ([]byte, error)
+}
 
 // pieces together are one document. What is not named in it, such as its version, is that of the first piece. Several
 // pieces describe the types that they share, such as ObjectMeta: the first counts.
@@ -38,7 +42,7 @@ func components(s *sections) map[string]json.RawMessage    { return s.Components
 // writeJSON writes the document. It reads the pieces once for each section, so that there is one piece at a time in
 // memory.
 func (p pieces) writeJSON(w io.Writer) error {
-	first, err := p[0]()
+	first, err := p[0].json()
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,7 @@ func (p pieces) writeSection(out *printer, of section) {
 	seen := map[string]bool{}
 	out.bytes([]byte{'{'})
 	for _, one := range p {
-		doc, err := one()
+		doc, err := one.json()
 		if err != nil {
 			out.fail(err)
 			return
@@ -117,9 +121,19 @@ func (p pieces) writeSection(out *printer, of section) {
 // writeProtobuf writes the document as a protobuf message, made of one piece at a time: messages that are written one
 // after the other are united when they are read.
 func (p pieces) writeProtobuf(w io.Writer, convert func([]byte) ([]byte, error)) error {
+	if len(p) == 1 && p[0].protobuf != nil {
+		ready, err := p[0].protobuf()
+		if err != nil {
+			return err
+		}
+		if ready != nil {
+			_, err = w.Write(ready)
+			return err
+		}
+	}
 	seen := map[string]bool{}
 	for i := range p {
-		doc, err := p[i]()
+		doc, err := p[i].json()
 		if err != nil {
 			return err
 		}
