@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/scheduler/framework"
-	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/noderesources"
 	"keelson/scheduler/state"
 )
 
@@ -41,7 +41,7 @@ func podToWaitFor(attempt *framework.Attempt) string {
 			continue
 		}
 		var best *state.PodInfo
-		missing := plugins.Shortages(&attempt.Pod.Request, refusal.Node)
+		missing := noderesources.Shortages(&attempt.Pod.Request, refusal.Node)
 		for _, p := range refusal.Node.Pods {
 			if looked++; looked > maxPodsLooked || tried == maxPodsTried {
 				break
@@ -67,7 +67,7 @@ func podToWaitFor(attempt *framework.Attempt) string {
 }
 
 // covers reports whether a pod has what is missing on its node.
-func covers(p *state.PodInfo, missing []plugins.Shortage) bool {
+func covers(p *state.PodInfo, missing []noderesources.Shortage) bool {
 	for _, s := range missing {
 		uses := p.Request.Get(s.Name)
 		if s.Name == corev1.ResourcePods {

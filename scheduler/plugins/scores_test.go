@@ -9,9 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	klabels "k8s.io/apimachinery/pkg/labels"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/noderesources"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
@@ -81,20 +83,24 @@ func TestScores(t *testing.T) {
 		// (4000-2000)/4000 = 50 and (32-16)/32 = 50; (4000-1000)/4000 = 75 and 50.
 		{
 			"least allocated",
-			plugins.NodeResourcesFit{},
+			noderesources.Fit{},
 			with(zones, there("p", "n1", schedtest.Requests("1", "8Gi"))), pod(schedtest.Requests("1", "8Gi")),
 			[]int64{50, 75},
 		},
 		{
 			"most allocated",
-			plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.MostAllocated}},
+			noderesources.Fit{Strategy: noderesources.Strategy{Rank: noderesources.MostAllocated}},
 			with(zones, there("p", "n1", schedtest.Requests("1", "8Gi"))), pod(schedtest.Requests("1", "8Gi")),
 			[]int64{50, 25},
 		},
 		{
 			"requested to capacity",
-			plugins.NodeResourcesFit{Strategy: plugins.Strategy{
-				Rank: plugins.RequestedToCapacity([]plugins.Point{{0, 0}, {50, 10}, {100, 5}}),
+			noderesources.Fit{Strategy: noderesources.Strategy{
+				Rank: noderesources.RequestedToCapacity([]configv1.UtilizationShapePoint{
+					{Utilization: 0, Score: 0},
+					{Utilization: 50, Score: 10},
+					{Utilization: 100, Score: 5},
+				}),
 			}},
 			with(zones, there("p", "n1", schedtest.Requests("1", "8Gi"))), pod(schedtest.Requests("1", "8Gi")),
 			[]int64{100, 50},
@@ -102,20 +108,20 @@ func TestScores(t *testing.T) {
 		// Balance with and without the pod: 75 (cpu 3/4, memory 1/4) and 75 (2/4, 0), 100 (1/4 both) and 100.
 		{
 			"balance stays",
-			plugins.NodeResourcesBalancedAllocation{},
+			noderesources.BalancedAllocation{},
 			with(zones, there("p", "n1", schedtest.Requests("2", ""))), pod(schedtest.Requests("1", "8Gi")),
 			[]int64{75, 75},
 		},
 		// 100 (2/4 both) and 75, 75 (0, 2/4) and 100.
 		{
 			"balance",
-			plugins.NodeResourcesBalancedAllocation{},
+			noderesources.BalancedAllocation{},
 			with(zones, there("p", "n1", schedtest.Requests("2", ""))), pod(schedtest.Requests("", "16Gi")),
 			[]int64{87, 62},
 		},
 		{
 			"balance of others",
-			plugins.NodeResourcesBalancedAllocation{
+			noderesources.BalancedAllocation{
 				Resources: []corev1.ResourceName{"memory", "example.com/gpu", "cpu"},
 			},
 			with(zones, there("p", "n1", schedtest.Requests("2", ""))), pod(schedtest.Requests("", "16Gi")),
@@ -123,7 +129,7 @@ func TestScores(t *testing.T) {
 		},
 		{
 			"balanced, asks for nothing",
-			plugins.NodeResourcesBalancedAllocation{},
+			noderesources.BalancedAllocation{},
 			zones,
 			pod(schedtest.Requests("", "")), nil,
 		},
@@ -273,7 +279,7 @@ func TestAmount(t *testing.T) {
 		{"x.io/gpu", 3, "3"},
 	}
 	for _, tc := range tests {
-		if got := plugins.Amount(tc.name, tc.n); got != tc.want {
+		if got := noderesources.Amount(tc.name, tc.n); got != tc.want {
 			t.Errorf("Amount(%s, %d) = %q, want %q", tc.name, tc.n, got, tc.want)
 		}
 	}
@@ -291,27 +297,27 @@ func TestHints(t *testing.T) {
 		worth  bool
 	}{
 		{
-			"node grows enough", plugins.NodeResourcesFit{}, big, framework.Event{
+			"node grows enough", noderesources.Fit{}, big, framework.Event{
 				Kinds:   framework.NodeAllocatable,
 				OldNode: small,
 				NewNode: large,
 			}, true,
 		},
 		{
-			"node grows too little", plugins.NodeResourcesFit{}, big, framework.Event{
+			"node grows too little", noderesources.Fit{}, big, framework.Event{
 				Kinds:   framework.NodeAllocatable,
 				OldNode: small,
 				NewNode: small,
 			}, false,
 		},
 		{
-			"pod leaves", plugins.NodeResourcesFit{}, big, framework.Event{
+			"pod leaves", noderesources.Fit{}, big, framework.Event{
 				Kinds:  framework.AssignedPodDelete,
 				OldPod: there("p", "n"),
 			}, true,
 		},
 		{
-			"labels, to resources", plugins.NodeResourcesFit{}, big, framework.Event{
+			"labels, to resources", noderesources.Fit{}, big, framework.Event{
 				Kinds:   framework.NodeLabels,
 				NewNode: large,
 			}, false,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins/noderesources"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/policy"
 )
 
@@ -63,7 +64,7 @@ type factory func(args any, h *framework.Handle, s *Shared) (*framework.Plugin, 
 // Shared has what the plugins of all profiles share. Its zero value is for a cluster without an API server.
 type Shared struct {
 	// Storage holds claims and volumes; nil: the claims of pods are ignored.
-	Storage *Storage
+	Storage *volumes.Storage
 	// Policies are the compiled SchedulingPolicy objects; nil: only the policies of the configuration file apply.
 	Policies *policy.Set
 	// DefaultSelector: see PodTopologySpread.
@@ -137,15 +138,15 @@ func typed[A any](of func(a A, h *framework.Handle, s *Shared) *framework.Plugin
 }
 
 func newVolumeRestrictions(_ any, _ *framework.Handle, s *Shared) (*framework.Plugin, error) {
-	return VolumeRestrictions{s.Storage}.Plugin(), nil
+	return volumes.Restrictions{Storage: s.Storage}.Plugin(), nil
 }
 
 func newVolumeLimits(_ any, _ *framework.Handle, s *Shared) (*framework.Plugin, error) {
-	return NodeVolumeLimits{s.Storage}.Plugin(), nil
+	return volumes.Limits{Storage: s.Storage}.Plugin(), nil
 }
 
 func newVolumeZone(_ any, _ *framework.Handle, s *Shared) (*framework.Plugin, error) {
-	return VolumeZone{s.Storage}.Plugin(), nil
+	return volumes.Zone{Storage: s.Storage}.Plugin(), nil
 }
 
 func newBinder(_ any, h *framework.Handle, _ *Shared) (*framework.Plugin, error) {
@@ -178,10 +179,10 @@ func newVolumeBinding(a *configv1.VolumeBindingArgs, _ *framework.Handle, s *Sha
 	if s.Storage == nil {
 		return nil
 	}
-	return (&VolumeBinding{
+	return (&volumes.Binding{
 		Storage: s.Storage,
 		Limit:   time.Duration(*a.BindTimeoutSeconds) * time.Second,
-		Rank:    RequestedToCapacity(shapePoints(a.Shape)),
+		Rank:    noderesources.RequestedToCapacity(a.Shape),
 	}).Plugin()
 }
 
@@ -199,53 +200,9 @@ func newInterPodAffinity(a *configv1.InterPodAffinityArgs, _ *framework.Handle, 
 func newBalanced(
 	a *configv1.NodeResourcesBalancedAllocationArgs, h *framework.Handle, _ *Shared,
 ) *framework.Plugin {
-	p := NodeResourcesBalancedAllocation{Devices: h.Devices}
-	if s := strategyOf(a.Resources); !slices.Equal(s, cpuAndMemory) {
-		for _, r := range s {
-			p.Resources = append(p.Resources, r.Name)
-		}
-	}
-	return p.Plugin()
-}
-
-func strategyOf(in []configv1.ResourceSpec) []WeightedResource {
-	out := make([]WeightedResource, len(in))
-	for i, r := range in {
-		out[i] = WeightedResource{corev1.ResourceName(r.Name), r.Weight}
-	}
-	return out
-}
-
-func shapePoints(shape []configv1.UtilizationShapePoint) (out []Point) {
-	for _, at := range shape {
-		out = append(out, Point{int64(at.Utilization), int64(at.Score)})
-	}
-	return out
+	return noderesources.NewBalanced(a, h).Plugin()
 }
 
 func newFit(a *configv1.NodeResourcesFitArgs, h *framework.Handle, _ *Shared) *framework.Plugin {
-	nodeResourcesFit := NodeResourcesFit{DeviceClass: h.DeviceClass, Devices: h.Devices}
-	if len(a.IgnoredResources)+len(a.IgnoredResourceGroups) > 0 {
-		nodeResourcesFit.Ignored = func(r corev1.ResourceName) bool {
-			group, _, _ := strings.Cut(string(r), "/")
-			return slices.Contains(a.IgnoredResources, string(r)) || slices.Contains(a.IgnoredResourceGroups, group)
-		}
-	}
-	s := a.ScoringStrategy
-	resources := strategyOf(s.Resources)
-	switch s.Type {
-	case configv1.MostAllocated:
-		nodeResourcesFit.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
-	case configv1.RequestedToCapacityRatio:
-		nodeResourcesFit.Strategy = Strategy{
-			Resources: resources,
-			Rank:      RequestedToCapacity(shapePoints(s.RequestedToCapacityRatio.Shape)),
-			SkipZero:  true,
-		}
-	default:
-		if !slices.Equal(resources, cpuAndMemory) {
-			nodeResourcesFit.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}
-		}
-	}
-	return nodeResourcesFit.Plugin()
+	return noderesources.NewFit(a, h).Plugin()
 }

@@ -14,6 +14,7 @@ import (
 	"keelson/scheduler/config"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
@@ -211,7 +212,7 @@ func TestConfiguredFilters(t *testing.T) {
 func TestArgsAreOfTheirPlugins(t *testing.T) {
 	p := config.Default().Profiles[0]
 	shared := &plugins.Shared{
-		Storage: plugins.NewStorage(nil),
+		Storage: volumes.NewStorage(nil),
 		Preemption: func(*configv1.DefaultPreemptionArgs) *framework.Plugin {
 			return &framework.Plugin{Name: "DefaultPreemption"}
 		},

@@ -12,6 +12,7 @@ import (
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/noderesources"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
@@ -85,7 +86,7 @@ func BenchmarkFinishGroup(b *testing.B) {
 	node := state.NewNodeInfo(schedtest.Node("n", schedtest.Allocatable(corev1.ResourceCPU, "1")))
 	gone := schedtest.Pod("gone", schedtest.On("n"), schedtest.Priority(10))
 	var hint framework.ClusterEventWithHint
-	for _, h := range (plugins.NodeResourcesFit{}).Plugin().Events {
+	for _, h := range (noderesources.Fit{}).Plugin().Events {
 		if h.Kinds&framework.AssignedPodDelete != 0 {
 			hint = h
 		}

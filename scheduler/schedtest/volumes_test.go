@@ -19,19 +19,20 @@ import (
 
 	"keelson/scheduler/core"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
 
 // storageObjects are what a scheduler knows of storage, put there by hand.
 type storageObjects struct {
-	*plugins.Storage
+	*volumes.Storage
 	of map[string]cache.Indexer
 }
 
 func newStorageObjects() *storageObjects {
 	factory := informers.NewSharedInformerFactory(nil, 0)
-	s := &storageObjects{Storage: plugins.NewStorage(nil), of: map[string]cache.Indexer{}}
+	s := &storageObjects{Storage: volumes.NewStorage(nil), of: map[string]cache.Indexer{}}
 	if _, err := s.Watch(factory); err != nil {
 		panic(err)
 	}
@@ -312,12 +313,12 @@ func TestVolumesAllAtOnce(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "then") {
 			case 0:
 				if attempt.Chosen != nil {
-					if err := (&plugins.VolumeBinding{Storage: storageObjects.Storage}).Reserve(t.Context(), attempt.Cycle, info, attempt.Chosen); err != nil {
+					if err := (&volumes.Binding{Storage: storageObjects.Storage}).Reserve(t.Context(), attempt.Cycle, info, attempt.Chosen); err != nil {
 						t.Fatalf("%s on %s: %v", info.Key, attempt.Chosen.Name, err)
 					}
 				}
 			case 1:
-				(&plugins.VolumeBinding{Storage: storageObjects.Storage}).Unreserve(t.Context(), nil, info, "")
+				(&volumes.Binding{Storage: storageObjects.Storage}).Unreserve(t.Context(), nil, info, "")
 			}
 		}
 	})

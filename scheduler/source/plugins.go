@@ -13,6 +13,7 @@ import (
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/policy"
 )
 
@@ -44,7 +45,7 @@ func (s *Source) storageChanged(old, now any) {
 		event = framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: o}
 	case *storagev1.VolumeAttachment:
 		event.Kinds = framework.Objects
-		event.Resource = plugins.VolumeAttachments
+		event.Resource = volumes.VolumeAttachments
 	}
 	s.Storage.Changed(latest)
 	s.changes.Object(event)
@@ -71,7 +72,7 @@ func (s *Source) watchPluginResources(groups bool) ([]cache.DoneChecker, error) 
 		{}:                        true,
 		policy.Resource:           true,
 		plugins.PodGroups:         groups,
-		plugins.VolumeAttachments: true,
+		volumes.VolumeAttachments: true,
 	}
 	synced, err := s.watchDevices(seen)
 	if err != nil {

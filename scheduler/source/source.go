@@ -43,6 +43,7 @@ import (
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/policy/objects"
 	"keelson/scheduler/state"
@@ -52,7 +53,7 @@ import (
 type Source struct {
 	// Informers are shared with the plugins. Storage, Devices and Policies are what they have found, for the plugins.
 	Informers informers.SharedInformerFactory
-	Storage   *plugins.Storage
+	Storage   *volumes.Storage
 	Devices   *dynamicresources.Tracker
 	Policies  policy.Set
 
@@ -89,7 +90,7 @@ type Handlers[T any] struct {
 func New(c *client.Client, log *slog.Logger) *Source {
 	return &Source{
 		Informers: everykind.Informers(c, client.Scope{}),
-		Storage:   plugins.NewStorage(c.Interface),
+		Storage:   volumes.NewStorage(c.Interface),
 		Devices:   dynamicresources.NewTracker(),
 		client:    c,
 		log:       log,

@@ -22,6 +22,7 @@ import (
 	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/schedtest/reference"
 	"keelson/scheduler/state"
@@ -83,7 +84,7 @@ func TestReference(t *testing.T) {
 
 // TestMutants: the worlds ask enough of every plugin that its absence, or another weight, is found.
 func TestMutants(t *testing.T) {
-	for _, p := range schedtest.Default(&plugins.Shared{Storage: plugins.NewStorage(nil)}).Plugins {
+	for _, p := range schedtest.Default(&plugins.Shared{Storage: volumes.NewStorage(nil)}).Plugins {
 		name := p.Name
 		is := func(w framework.Weighted) bool { return w.Name == name }
 		mutants := map[string]func(*framework.Profile){}

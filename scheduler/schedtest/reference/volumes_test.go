@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/volumes"
 	"keelson/scheduler/schedtest/reference"
 )
 
@@ -32,12 +32,12 @@ type storageStep struct {
 
 // store is what the scheduler knows of storage.
 type store struct {
-	*plugins.Storage
+	*volumes.Storage
 	factory informers.SharedInformerFactory
 }
 
 func newStore() *store {
-	s := &store{Storage: plugins.NewStorage(nil), factory: informers.NewSharedInformerFactory(nil, 0)}
+	s := &store{Storage: volumes.NewStorage(nil), factory: informers.NewSharedInformerFactory(nil, 0)}
 	if _, err := s.Watch(s.factory); err != nil {
 		panic(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"context"
@@ -134,7 +134,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 		volumeOn("on-a", "a"), boundClaim("bound", "on-a"), boundClaim("dangling", "nothing"), lost, going, selected,
 		lateClaim("free", "static"), lateClaim("second", "static"), lateClaim("made", "made"), lateClaim("there",
 			"topology"), lateClaim("immediate", ""))
-	volumeBinding := &VolumeBinding{Storage: s}
+	volumeBinding := &Binding{Storage: s}
 	for _, tt := range []struct{ what, all, a, b string }{
 		{"", "", "", ""},
 		{"bound", "", "", "node(s) didn't match PersistentVolume's node affinity"},
@@ -179,7 +179,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 // TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there forever.
 func TestLocalVolumesFit(t *testing.T) {
 	s, _ := storageOf(t, lateClass("standard", localvolume.Provisioner), lateClaim("data", "standard"))
-	nodeFilter, st := (&VolumeBinding{Storage: s}).PreFilter(nil, podWith("p", "data"), nil)
+	nodeFilter, st := (&Binding{Storage: s}).PreFilter(nil, podWith("p", "data"), nil)
 	if st != nil {
 		t.Fatal(st)
 	}
@@ -208,7 +208,7 @@ func TestLocalVolumesFit(t *testing.T) {
 func TestVolumeBindingReserves(t *testing.T) {
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 		volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "static"), lateClaim("shared", "made"))
-	volumeBinding := &VolumeBinding{Storage: s}
+	volumeBinding := &Binding{Storage: s}
 	fits := func(p *state.PodInfo, node string) bool {
 		f, st := volumeBinding.PreFilter(nil, p, nil)
 		if st != nil {
@@ -241,7 +241,7 @@ func TestVolumeBindingWaits(t *testing.T) {
 		storage, clientset := storageOf(t, lateClass("static", volume.NotSupportedProvisioner),
 			lateClass("made", "x.io/y"),
 			volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "made"))
-		volumeBinding := &VolumeBinding{Storage: storage}
+		volumeBinding := &Binding{Storage: storage}
 		info := podWith("p", "one", "two")
 		if err := volumeBinding.Reserve(t.Context(), nil, info, nodeNamed("a")); err != nil {
 			t.Fatal(err)
@@ -281,7 +281,7 @@ func TestVolumeBindingWaits(t *testing.T) {
 func TestVolumeBindingGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		storage, clientset := storageOf(t, lateClass("made", "x.io/y"), lateClaim("two", "made"))
-		volumeBinding := &VolumeBinding{Storage: storage}
+		volumeBinding := &Binding{Storage: storage}
 		info := podWith("p", "two")
 		for _, reset := range []bool{true, false} {
 			if err := volumeBinding.Reserve(t.Context(), nil, info, nodeNamed("a")); err != nil {
@@ -322,10 +322,10 @@ func TestReadWriteOncePod(t *testing.T) {
 	cache.SetPod(user.Pod)
 	snap := cache.Refresh()
 	info := snap.Node("a")
-	if f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "many"), snap); f.Filter != nil {
+	if f, _ := (Restrictions{storage}).PreFilter(nil, podWith("p", "many"), snap); f.Filter != nil {
 		t.Error("a claim that many may have is restricted")
 	}
-	f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "alone"), snap)
+	f, _ := (Restrictions{storage}).PreFilter(nil, podWith("p", "alone"), snap)
 	if f.Filter == nil {
 		t.Fatal("a claim for one pod is not restricted")
 	}
@@ -344,7 +344,7 @@ func TestVolumeZone(t *testing.T) {
 	v.Spec.NodeAffinity = nil
 	v.Labels = map[string]string{corev1.LabelTopologyZone: "z1__z2"}
 	s, _ := storageOf(t, v, boundClaim("c", "v"))
-	zone, _ := (VolumeZone{s}).PreFilter(nil, podWith("p", "c"), nil)
+	zone, _ := (Zone{s}).PreFilter(nil, podWith("p", "c"), nil)
 	for value, want := range map[string]bool{
 		"z1": true,
 		"z2": true,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins_test
+package noderesources_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
-	"keelson/scheduler/plugins"
+	"keelson/scheduler/plugins/noderesources"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
@@ -117,7 +118,7 @@ func TestFreedRoom(t *testing.T) {
 				}
 			}
 			got := false
-			for _, h := range (plugins.NodeResourcesFit{}).Plugin().Events {
+			for _, h := range (noderesources.Fit{}).Plugin().Events {
 				got = got || h.Match(e) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(tc.pod), e))
 			}
 			if got != tc.want {
@@ -140,12 +141,12 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 	pod := schedtest.Pod("p", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{card: resource.MustParse("2")}
 	})
-	served := plugins.NodeResourcesFit{DeviceClass: func(name corev1.ResourceName) string {
+	served := noderesources.Fit{DeviceClass: func(name corev1.ResourceName) string {
 		return map[corev1.ResourceName]string{card: "cards"}[name]
 	}}
 	for _, tt := range []struct {
 		name   string
-		plugin plugins.NodeResourcesFit
+		plugin noderesources.Fit
 		node   *corev1.Node
 		want   bool
 	}{
@@ -153,7 +154,7 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 		{"served, and the node's is gone", served, offers(0), true},
 		{"the node has too little", served, offers(1), false},
 		{"the node has enough", served, offers(2), true},
-		{"not served", plugins.NodeResourcesFit{}, schedtest.Node("n"), false},
+		{"not served", noderesources.Fit{}, schedtest.Node("n"), false},
 	} {
 		info := state.NewPodInfo(pod)
 		filter, _ := tt.plugin.Plugin().PreFilter(nil, info, nil)
@@ -178,8 +179,8 @@ func countedGPUs(name corev1.ResourceName) func(*corev1.Node) (all, allocated in
 func TestScoresOfDevices(t *testing.T) {
 	const gpu = "example.com/gpu"
 	strategy := func(rank func(taken, offers int64) int64) *framework.Plugin {
-		return plugins.NodeResourcesFit{
-			Strategy: plugins.Strategy{Resources: []plugins.WeightedResource{{Name: gpu, Weight: 1}}, Rank: rank},
+		return noderesources.Fit{
+			Strategy: noderesources.Strategy{Resources: []noderesources.WeightedResource{{Name: gpu, Weight: 1}}, Rank: rank},
 			Devices:  countedGPUs,
 		}.Plugin()
 	}
@@ -195,14 +196,17 @@ func TestScoresOfDevices(t *testing.T) {
 		plugin *framework.Plugin
 		want   map[*corev1.Node]int64
 	}{
-		"most":  {strategy(plugins.MostAllocated), map[*corev1.Node]int64{devices: 50, none: 0, own: 10}},
-		"least": {strategy(plugins.LeastAllocated), map[*corev1.Node]int64{devices: 50, none: 0, own: 90}},
+		"most":  {strategy(noderesources.MostAllocated), map[*corev1.Node]int64{devices: 50, none: 0, own: 10}},
+		"least": {strategy(noderesources.LeastAllocated), map[*corev1.Node]int64{devices: 50, none: 0, own: 90}},
 		"ratio": {
-			strategy(plugins.RequestedToCapacity([]plugins.Point{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 10}})),
+			strategy(noderesources.RequestedToCapacity([]configv1.UtilizationShapePoint{
+				{Utilization: 0, Score: 0},
+				{Utilization: 100, Score: 10},
+			})),
 			map[*corev1.Node]int64{devices: 50, none: 0, own: 10},
 		},
 		"balance": {
-			plugins.NodeResourcesBalancedAllocation{
+			noderesources.BalancedAllocation{
 				Resources: []corev1.ResourceName{corev1.ResourceCPU, gpu},
 				Devices:   countedGPUs,
 			}.Plugin(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package noderesources
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeResourcesFit filters nodes whose free resources do not cover the pod's requests, and scores nodes by utilization.
-type NodeResourcesFit struct {
+// Fit filters nodes whose free resources do not cover the pod's requests, and scores nodes by utilization.
+type Fit struct {
 	// Strategy scores nodes; the zero value prefers the least allocated.
 	Strategy Strategy
 	// Ignored reports whether the filter ignores an extended resource; nil: none.
@@ -31,7 +31,7 @@ type NodeResourcesFit struct {
 var deviceClasses = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
 
 // requests returns the pod's requests without the ignored ones.
-func (p NodeResourcesFit) requests(pod *state.PodInfo) *state.Resource {
+func (p Fit) requests(pod *state.PodInfo) *state.Resource {
 	if p.Ignored == nil || len(pod.Request.Scalar) == 0 {
 		return &pod.Request
 	}
@@ -39,7 +39,7 @@ func (p NodeResourcesFit) requests(pod *state.PodInfo) *state.Resource {
 }
 
 // mayUseDevices reports whether a DeviceClass serves one of the requests.
-func (p NodeResourcesFit) mayUseDevices(requests *state.Resource) bool {
+func (p Fit) mayUseDevices(requests *state.Resource) bool {
 	if p.DeviceClass != nil {
 		for name := range requests.Scalar {
 			if p.DeviceClass(name) != "" {
@@ -51,7 +51,7 @@ func (p NodeResourcesFit) mayUseDevices(requests *state.Resource) bool {
 }
 
 // requestsOn returns the requests that n itself has to meet: those without devices.
-func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, requests *state.Resource) *state.Resource {
+func (p Fit) requestsOn(n *state.NodeInfo, requests *state.Resource) *state.Resource {
 	if !p.mayUseDevices(requests) {
 		return requests
 	}
@@ -61,7 +61,7 @@ func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, requests *state.Resource
 }
 
 // Plugin returns the descriptor.
-func (p NodeResourcesFit) Plugin() *framework.Plugin {
+func (p Fit) Plugin() *framework.Plugin {
 	same := framework.NodeFilter{Explain: p.explain, Distance: p.distance} // made once, not for each pod
 	return &framework.Plugin{
 		Name: "NodeResourcesFit",
@@ -79,7 +79,7 @@ func (p NodeResourcesFit) Plugin() *framework.Plugin {
 
 // filter returns the filter for a pod's requests. If devices may serve some of them, the result depends on
 // DeviceClasses, so it is not NodeLocal.
-func (p NodeResourcesFit) filter(
+func (p Fit) filter(
 	requests *state.Resource,
 ) (filter func(*state.NodeInfo) *framework.Status, nodeLocal bool) {
 	if p.mayUseDevices(requests) {
@@ -204,7 +204,7 @@ func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo
 }
 
 // distance is the sum of what is missing of each resource, as a part of what is asked.
-func (p NodeResourcesFit) distance(
+func (p Fit) distance(
 	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
 ) (distance float64, fixable bool) {
 	var four [4]Shortage
@@ -223,7 +223,7 @@ func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 }
 
 // explain names requested, free and allocatable amounts, and the requests with which the pod would fit.
-func (p NodeResourcesFit) explain(
+func (p Fit) explain(
 	pod *state.PodInfo, info *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, far float64) {
 	missing := Shortages(p.requestsOn(info, p.requests(pod)), info)
@@ -284,7 +284,7 @@ func bytesText(n int64) string {
 }
 
 // PreScore returns the scorer of the strategy.
-func (p NodeResourcesFit) PreScore(
+func (p Fit) PreScore(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	if len(p.Strategy.Resources) == 0 && p.Strategy.Rank == nil {
@@ -301,7 +301,7 @@ func (p NodeResourcesFit) PreScore(
 }
 
 // events names what may help: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod.
-func (p NodeResourcesFit) events() []framework.ClusterEventWithHint {
+func (p Fit) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{
 			Kinds:   framework.NodeAdd | framework.NodeAllocatable,
@@ -330,7 +330,7 @@ func (p NodeResourcesFit) events() []framework.ClusterEventWithHint {
 // isSchedulableAfterPodDelete is the QueueingHint for resources that a pod has freed. They help if the pod fits now
 // together with the nominated pods of its priority or higher. They also help if preemption has become possible: the pod
 // that left could not be preempted, since its priority was not lower.
-func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, event *framework.Event) bool {
+func (p Fit) isSchedulableAfterPodDelete(pod *state.PodInfo, event *framework.Event) bool {
 	if event.OldPod == nil || event.NodeView == nil {
 		return event.OldPod != nil
 	}

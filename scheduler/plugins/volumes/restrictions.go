@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeRestrictions filters nodes where a pod uses one of the pod's disks in a way that cannot be shared. It refuses
+// Restrictions filters nodes where a pod uses one of the pod's disks in a way that cannot be shared. It refuses
 // all nodes while another pod uses a ReadWriteOncePod claim of the pod.
-type VolumeRestrictions struct{ Storage *Storage }
+type Restrictions struct{ Storage *Storage }
 
 // Plugin returns the descriptor.
-func (p VolumeRestrictions) Plugin() *framework.Plugin {
+func (p Restrictions) Plugin() *framework.Plugin {
 	return &framework.Plugin{
 		Name:      "VolumeRestrictions",
 		PreFilter: p.PreFilter,
@@ -34,7 +34,7 @@ var claimTaken = framework.NewStatus("VolumeRestrictions", framework.Unschedulab
 	"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 
 // PreFilter returns nil for pods without such disks and claims.
-func (p VolumeRestrictions) PreFilter(
+func (p Restrictions) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Uses) == 0 {
@@ -49,7 +49,7 @@ func (p VolumeRestrictions) PreFilter(
 
 // users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in
 // Kubernetes, those on nodes that are gone do not count.
-func (p VolumeRestrictions) users(pod *corev1.Pod, snapshot *state.Snapshot) map[types.UID]string {
+func (p Restrictions) users(pod *corev1.Pod, snapshot *state.Snapshot) map[types.UID]string {
 	if !p.Storage.watching() {
 		return nil
 	}
@@ -201,7 +201,7 @@ func disksConflict(volume, b *corev1.Volume) bool {
 }
 
 // events names what may help: a new node, or a deleted pod with one of the disks or claims.
-func (VolumeRestrictions) events() []framework.ClusterEventWithHint {
+func (Restrictions) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {
 		Kinds: framework.AssignedPodDelete,
 		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

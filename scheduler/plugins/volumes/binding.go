@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"cmp"
@@ -25,19 +25,19 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeBinding filters nodes that cannot have the pod's volumes. In PreBind it binds the pod's delayed claims
+// Binding filters nodes that cannot have the pod's volumes. In PreBind it binds the pod's delayed claims
 // (volumeBindingMode WaitForFirstConsumer): it writes spec.claimRef of volumes and the selected-node annotation of
 // claims, and waits until they are bound.
-type VolumeBinding struct {
+type Binding struct {
 	Storage *Storage
 	// Limit is how long PreBind waits; 0: bindLimit, as in Kubernetes.
 	Limit time.Duration
-	// Rank scores the requested storage against the capacity, 0..MaxScore; nil: prefer the least used.
+	// Rank scores the requested storage against the capacity, 0..MaxScore.
 	Rank func(taken, offers int64) int64
 }
 
 // Plugin returns the descriptor.
-func (b *VolumeBinding) Plugin() *framework.Plugin {
+func (b *Binding) Plugin() *framework.Plugin {
 	return &framework.Plugin{
 		Name:             volumeBinding,
 		PreFilter:        b.PreFilter,
@@ -78,7 +78,7 @@ type claimsOfPod struct {
 }
 
 // PreFilter returns nil for pods without claims. It refuses pods with a claim that cannot be used now.
-func (b *VolumeBinding) PreFilter(
+func (b *Binding) PreFilter(
 	cycleState *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if !b.Storage.watching() || len(pod.Uses) == 0 {
@@ -368,7 +368,7 @@ func capacityCovers(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
 }
 
 // Reserve chooses volumes for the pod's delayed claims on the node, and assumes these bindings.
-func (b *VolumeBinding) Reserve(
+func (b *Binding) Reserve(
 	_ context.Context, cycleState *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo,
 ) error {
 	if !b.Storage.watching() {
@@ -395,17 +395,17 @@ func (b *VolumeBinding) Reserve(
 }
 
 // Unreserve forgets the assumed bindings.
-func (b *VolumeBinding) Unreserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) {
+func (b *Binding) Unreserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) {
 	b.Storage.forget(pod.Pod.UID)
 }
 
 // PreBindPreFlight reports whether the pod has claims that PreBind must bind.
-func (b *VolumeBinding) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
+func (b *Binding) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
 	return len(b.Storage.assumedChoices(pod.Pod.UID)) > 0
 }
 
 // PreBind writes the assumed bindings and waits until the claims are bound.
-func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
+func (b *Binding) PreBind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	choices := b.Storage.assumedChoices(pod.Pod.UID)
 	if len(choices) == 0 {
 		return nil
@@ -422,7 +422,7 @@ func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, po
 }
 
 // events names what may help: a node, a volume, a class or one of the pod's claims.
-func (*VolumeBinding) events() []framework.ClusterEventWithHint {
+func (*Binding) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.UnscheduledPodUpdate},
 		{

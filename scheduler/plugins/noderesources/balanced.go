@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package noderesources
 
 import (
 	"math"
@@ -13,8 +13,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeResourcesBalancedAllocation prefers nodes where the utilizations of the resources become more equal with the pod.
-type NodeResourcesBalancedAllocation struct {
+// BalancedAllocation prefers nodes where the utilizations of the resources become more equal with the pod.
+type BalancedAllocation struct {
 	// Resources are the resources that it compares; nil: cpu and memory.
 	Resources []corev1.ResourceName
 	// Devices counts those that serve one of the resources; see framework.Handle.
@@ -22,7 +22,7 @@ type NodeResourcesBalancedAllocation struct {
 }
 
 // Plugin returns the descriptor.
-func (p NodeResourcesBalancedAllocation) Plugin() *framework.Plugin {
+func (p BalancedAllocation) Plugin() *framework.Plugin {
 	return &framework.Plugin{
 		Name:       "NodeResourcesBalancedAllocation",
 		PreScore:   p.PreScore,
@@ -31,7 +31,7 @@ func (p NodeResourcesBalancedAllocation) Plugin() *framework.Plugin {
 }
 
 // PreScore returns nil for pods that request none of the resources.
-func (p NodeResourcesBalancedAllocation) PreScore(
+func (p BalancedAllocation) PreScore(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	if p.Resources != nil {
@@ -50,7 +50,7 @@ func (p NodeResourcesBalancedAllocation) PreScore(
 }
 
 // facts returns the utilizations that the score compares.
-func (p NodeResourcesBalancedAllocation) facts(
+func (p BalancedAllocation) facts(
 	pod *state.PodInfo, _ *state.Snapshot, n *state.NodeInfo,
 ) *decisions.ScoreFacts {
 	resources := p.Resources

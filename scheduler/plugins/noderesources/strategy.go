@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package noderesources
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -41,26 +42,28 @@ func MostAllocated(taken, offers int64) int64 {
 	return min(taken, offers) * framework.MaxScore / offers
 }
 
-// Point is a point of a shape: the score (0..10, as in the configuration) at a utilization (0..100).
-type Point struct{ Utilization, Score int64 }
-
-// RequestedToCapacity interpolates linearly between points, which must be in order of utilization.
-func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
+// RequestedToCapacity interpolates linearly between the points of a shape, which must be in order of utilization: the
+// score (0..10, as in the configuration) at a utilization (0..100).
+func RequestedToCapacity(shape []configv1.UtilizationShapePoint) func(taken, offers int64) int64 {
 	const perPoint = framework.MaxScore / 10
+	type point struct{ utilization, score int64 }
+	points := make([]point, 0, len(shape))
+	for _, p := range shape {
+		points = append(points, point{int64(p.Utilization), int64(p.Score) * perPoint})
+	}
 	return func(taken, offers int64) int64 {
 		u := min(taken, offers) * 100 / offers
 		for i, p := range points {
-			if u > p.Utilization {
+			if u > p.utilization {
 				continue
 			}
 			if i == 0 {
-				return p.Score * perPoint
+				return p.score
 			}
 			prev := points[i-1]
-			return prev.Score*perPoint +
-				(p.Score-prev.Score)*perPoint*(u-prev.Utilization)/(p.Utilization-prev.Utilization)
+			return prev.score + (p.score-prev.score)*(u-prev.utilization)/(p.utilization-prev.utilization)
 		}
-		return points[len(points)-1].Score * perPoint
+		return points[len(points)-1].score
 	}
 }
 

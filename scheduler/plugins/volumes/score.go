@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"math"
@@ -15,12 +15,9 @@ import (
 // volumesKey is the CycleState key by which PreFilter and Filter pass the claims to PreScore.
 var volumesKey = framework.NewKey[*claimsOfPod](volumeBinding)
 
-// preferLeastUsed is the default shape, as in kube-scheduler.
-var preferLeastUsed = RequestedToCapacity([]Point{{0, 10}, {100, 0}})
-
 // PreScore returns the scorer of storage utilization. It returns nil if the pod has no delayed claims, or no node has a
 // volume or published capacity for them.
-func (b *VolumeBinding) PreScore(
+func (b *Binding) PreScore(
 	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	if !b.Storage.watching() {
@@ -30,11 +27,7 @@ func (b *VolumeBinding) PreScore(
 	if !ok || !claims.capacityKnown.Load() {
 		return framework.NodeScorer{}
 	}
-	rank := b.Rank
-	if rank == nil {
-		rank = preferLeastUsed
-	}
-	s := &volumeScorer{claims, rank}
+	s := &volumeScorer{claims, b.Rank}
 	return framework.NodeScorer{Score: s.Score, ScoreAll: s.ScoreAll}
 }
 

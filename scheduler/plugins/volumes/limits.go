@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"cmp"
@@ -15,13 +15,13 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach
+// Limits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach
 // there. Volumes of the node's pods count, and others that are attached (VolumeAttachments). It keeps pods off nodes
 // without a driver of theirs whose CSIDriver asks for that (preventPodSchedulingIfMissing).
-type NodeVolumeLimits struct{ Storage *Storage }
+type Limits struct{ Storage *Storage }
 
 // Plugin returns the descriptor.
-func (p NodeVolumeLimits) Plugin() *framework.Plugin {
+func (p Limits) Plugin() *framework.Plugin {
 	return &framework.Plugin{
 		Name:      volumeLimits,
 		PreFilter: p.PreFilter,
@@ -50,7 +50,7 @@ type withinLimits struct {
 }
 
 // PreFilter returns nil for pods without volumes of CSI drivers.
-func (p NodeVolumeLimits) PreFilter(
+func (p Limits) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
@@ -166,7 +166,7 @@ var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachm
 
 // events names what may help: a node, a deleted pod, a claim, a volume or CSINode, or a removed
 // VolumeAttachment.
-func (NodeVolumeLimits) events() []framework.ClusterEventWithHint {
+func (Limits) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate},
 		{

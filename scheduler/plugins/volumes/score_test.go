@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"fmt"
@@ -14,8 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/storage/volume"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins/noderesources"
 )
 
 // capacityOn says what a class has left on a node; empty: nothing is said of it.
@@ -51,6 +53,12 @@ func sized(v *corev1.PersistentVolume, size string) *corev1.PersistentVolume {
 	return v
 }
 
+// leastUsed is the shape of the default configuration.
+var leastUsed = noderesources.RequestedToCapacity([]configv1.UtilizationShapePoint{
+	{Utilization: 0, Score: 10},
+	{Utilization: 100, Score: 0},
+})
+
 // TestVolumeScore: nodes are refused and ranked by what the pod's volumes would take of the storage there.
 func TestVolumeScore(t *testing.T) {
 	yes := true
@@ -74,7 +82,7 @@ func TestVolumeScore(t *testing.T) {
 	storage, _ := storageOf(t, objs...)
 	for _, tt := range []struct {
 		claims string
-		points []Point
+		points []configv1.UtilizationShapePoint
 		want   string // by node: the score, "full" or "-": no node is scored
 	}{
 		{"f10", nil, "a 90, b 99, c 0"},
@@ -90,12 +98,12 @@ func TestVolumeScore(t *testing.T) {
 		{"", nil, "-"},
 		{"static", nil, "a 0, b 90, c none"},
 		{"static f60", nil, "a 0, b full, c none"},
-		{"f10", []Point{{0, 0}, {50, 10}}, "a 20, b 2, c 100"},
+		{"f10", []configv1.UtilizationShapePoint{{Utilization: 0, Score: 0}, {Utilization: 50, Score: 10}}, "a 20, b 2, c 100"},
 	} {
 		t.Run(tt.claims, func(t *testing.T) {
-			volumeBinding := &VolumeBinding{Storage: storage}
+			volumeBinding := &Binding{Storage: storage, Rank: leastUsed}
 			if tt.points != nil {
-				volumeBinding.Rank = RequestedToCapacity(tt.points)
+				volumeBinding.Rank = noderesources.RequestedToCapacity(tt.points)
 			}
 			pod := podWith("p", strings.Fields(tt.claims)...)
 			cycle := &framework.CycleState{}
@@ -133,7 +141,7 @@ func TestVolumeScore(t *testing.T) {
 			}
 		})
 	}
-	v := &volumeScorer{rank: preferLeastUsed}
+	v := &volumeScorer{rank: leastUsed}
 	for _, tt := range []struct{ requests, offers, want int64 }{
 		{0, 0, 0},
 		{1, 0, 0},

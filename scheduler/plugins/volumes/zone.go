@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"cmp"
@@ -14,11 +14,11 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeZone filters nodes outside the zone and region in the labels of the pod's volumes.
-type VolumeZone struct{ Storage *Storage }
+// Zone filters nodes outside the zone and region in the labels of the pod's volumes.
+type Zone struct{ Storage *Storage }
 
 // Plugin returns the descriptor.
-func (p VolumeZone) Plugin() *framework.Plugin {
+func (p Zone) Plugin() *framework.Plugin {
 	return &framework.Plugin{
 		Name:      "VolumeZone",
 		PreFilter: p.PreFilter,
@@ -51,7 +51,7 @@ type wantedZone struct {
 }
 
 // PreFilter returns nil if no volume of the pod has a zone label.
-func (p VolumeZone) PreFilter(
+func (p Zone) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
@@ -120,7 +120,7 @@ func (z zoneFilter) FilterAll(out []*framework.Status) {
 }
 
 // events names what may help: a node, volume or claim.
-func (VolumeZone) events() []framework.ClusterEventWithHint {
+func (Zone) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{
 			Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.PersistentVolumeClaims |

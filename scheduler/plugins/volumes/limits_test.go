@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package volumes
 
 import (
 	"testing"
@@ -111,7 +111,7 @@ func TestNodeVolumeLimits(t *testing.T) {
 			on.Spec.NodeName = "a"
 			nodes.SetPod(on)
 		}
-		f, _ := (NodeVolumeLimits{storage}).PreFilter(nil, podWith("p", tt.claim...), nodes.Refresh())
+		f, _ := (Limits{storage}).PreFilter(nil, podWith("p", tt.claim...), nodes.Refresh())
 		if f.Filter == nil {
 			if tt.want != "" {
 				t.Errorf("%s: nothing is said", tt.what)
@@ -201,7 +201,7 @@ func TestVolumeCountsFollow(t *testing.T) {
 		{"the driver goes", func() { set(csiNode("a", nil)) }, missing},
 	} {
 		step.do()
-		f, _ := (NodeVolumeLimits{storage}).PreFilter(nil, podWith("p", "c"), nodes.Refresh())
+		f, _ := (Limits{storage}).PreFilter(nil, podWith("p", "c"), nodes.Refresh())
 		out := make([]*framework.Status, 1)
 		f.FilterAll(out)
 		got := ""
@@ -262,7 +262,7 @@ func TestVolumeLimitEvents(t *testing.T) {
 		"a node comes without a CSINode": {framework.Event{Kinds: framework.NodeAdd}, true},
 	} {
 		got := false
-		for _, h := range (NodeVolumeLimits{}).events() {
+		for _, h := range (Limits{}).events() {
 			got = got || h.Match(&tt.e) && (h.QueueingHintFn == nil || h.QueueingHintFn(podWith("p", "c"), &tt.e))
 		}
 		if got != tt.want {
