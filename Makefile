@@ -122,6 +122,10 @@ tools: ## helm, kwok, CoreDNS and suites of controller-runtime into bin/tools, f
 envtest-release: build ## an archive and an index for setup-envtest: make envtest-release DIR=dist URL=https://...
 	@hack/envtest-release $(or $(DIR),dist) $(or $(URL),http://127.0.0.1:8000)
 
+.PHONY: ui
+ui: ## build the dashboard's page from ui/ (Node 20); what it makes is committed
+	@hack/ui
+
 clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst
 

@@ -37,12 +37,13 @@ var mayImport = map[string][]string{
 	"dns":         {"lib", "event", "client"},
 	"timeline":    {"lib", "event", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
 	"simulate":    {"lib", "event", "api", "client", "kubelet"},
+	"dashboard":   {"client"},
 	"cluster": {
 		"lib", "event", "api", "store", "pki", "cri", "runtime", "network", "auth", "apiserver", "client", "scheduler",
 		"controllers", "kubelet", "proxy", "podroutes", "dns", "timeline", "simulate",
 	},
 	"bench": {"lib", "event", "client", "cluster"},
-	"cli":   {"lib", "event", "api", "cluster", "bench", "timeline", "runtime", "pki"},
+	"cli":   {"lib", "event", "api", "cluster", "bench", "timeline", "runtime", "pki", "dashboard"},
 	"cmd":   {"cli"},
 
 	"images": {}, // a module of its own

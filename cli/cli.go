@@ -34,7 +34,7 @@ type command func(Stdio) *cobra.Command
 // commands has one row per command. roleCommands adds those of the cluster's roles.
 var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, imageHelperCommand, timelineCommand,
-	whyCommand, whatIfCommand, logsCommand, traceCommand,
+	whyCommand, whatIfCommand, logsCommand, traceCommand, dashboardCommand,
 	tokenCommand, joinCommand, nodeCommand, certsCommand,
 	installCommand, uninstallCommand, backupCommand, restoreCommand, migrateCommand, envtestCommand, benchCommand,
 	versionCommand,

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// build runs hack/ui, which needs Node and, the first time, the npm registry. Where it cannot run, the test is skipped,
+// in CI it fails.
+func build(t *testing.T, argument string) {
+	t.Helper()
+	_, err := exec.LookPath("npm")
+	var said []byte
+	if err == nil {
+		said, err = exec.CommandContext(t.Context(), "../hack/ui", "modules").CombinedOutput()
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("the page cannot be built: %v\n%s", err, said)
+	default:
+		t.Skipf("SKIPPED, needs Node, npm and once the npm registry: %v\n%s", err, said)
+	}
+	if said, err := exec.CommandContext(t.Context(), "../hack/ui", argument).CombinedOutput(); err != nil {
+		t.Fatalf("hack/ui %s: %v\n%s", argument, err, said)
+	}
+}
+
+// TestPageIsBuilt: the page that is committed is the one that its sources give.
+func TestPageIsBuilt(t *testing.T) {
+	dir := t.TempDir()
+	build(t, dir)
+	want := unpacked(t, dir)
+	got := unpacked(t, "page")
+	for name, text := range want {
+		if !bytes.Equal(got[name], text) {
+			t.Errorf("dashboard/page/%s is not what ui/ gives: run make ui, and commit what it makes", name)
+		}
+	}
+	for name := range got {
+		if want[name] == nil {
+			t.Errorf("dashboard/page/%s is not made from ui/ any more", name)
+		}
+	}
+}
+
+// unpacked maps the names of compressed files to what is in them, because compressors differ.
+func unpacked(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.gz"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: %d files, %v", dir, len(names), err)
+	}
+	out := map[string][]byte{}
+	for _, name := range names {
+		packed, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[filepath.Base(name)], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// TestPureParts runs the tests of what the page concludes, ui/test/pure.test.ts.
+func TestPureParts(t *testing.T) { build(t, "test") }
+
+// TestPageIsSmall: all that is loaded before the first view is below 200 kB.
+func TestPageIsSmall(t *testing.T) {
+	assets, err := readAssets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	var names []string
+	for name, a := range assets {
+		names = append(names, name)
+		sum += len(a.gzip)
+	}
+	for _, name := range []string{"/", "/index.html", "/app.js", "/style.css"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("the page has no %s, only %v", name, names)
+		}
+	}
+	if sum > 200<<10 {
+		t.Errorf("the page has %d bytes", sum)
+	}
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// All texts of the page. Another language is another value of the type Words.
+
+const plural = (n: number, one: string, many = one + 's') => `${n} ${n === 1 ? one : many}`;
+
+const english = {
+  product: 'Keelson',
+  readOnly: 'read-only',
+  loading: 'Loading',
+  lost: 'The connection is lost. What you see is as it was then; it is tried again.',
+  back: 'Connected again.',
+  all: 'all namespaces',
+  namespace: 'Namespace',
+  menu: 'Menu',
+  theme: 'Light or dark',
+  jump: 'Go to',
+  jumpHint: 'a kind, or a name of one: pods, deploy, web…',
+  jumpNone: 'Nothing has this name.',
+  close: 'Close',
+  copy: 'Copy',
+  copied: 'Copied',
+  notFound: 'There is no such page. Press : to go somewhere.',
+
+  entry: {
+    title: 'This tab is not signed in',
+    how: 'Run this on the machine of the cluster, and open the link that it gives:',
+    command: 'keelson dashboard',
+    ended: 'The program that served this page has ended, or it was started again.',
+    suspicious: 'If it was not you who opened the link, end keelson dashboard with Ctrl-C: all its keys end with it.',
+  },
+
+  nav: {
+    overview: 'Overview',
+    workloads: 'Workloads',
+    network: 'Network',
+    config: 'Configuration',
+    storage: 'Storage',
+    cluster: 'Cluster',
+    more: 'All kinds',
+  },
+
+  denied: (verb: string, what: string, where: string) =>
+    `You may not ${verb} ${what}${where ? ` in ${where}` : ' in all namespaces'}. A role needs this rule:`,
+  rule: (verb: string, group: string, resource: string) => `apiGroups: ["${group}"], resources: ["${resource}"], verbs: ["${verb}"]`,
+  deniedPath: 'You may not see this. An administrator may give you the rule:',
+  pathRule: (path: string) => `nonResourceURLs: ["${path}"], verbs: ["get"]`,
+  chooseNamespace: 'Choose a namespace that you may see:',
+
+  overview: {
+    well: 'Everything is well.',
+    notWell: (n: number) => `${n === 1 ? 'One thing is' : `${n} things are`} not well.`,
+    empty: 'Nothing runs here yet.',
+    counting: (pods: number, nodes: number) => `${plural(pods, 'pod')} on ${plural(nodes, 'node')}`,
+    starting: (n: number) => `${plural(n, 'pod')} ${n === 1 ? 'is' : 'are'} starting`,
+    nodes: 'Nodes',
+    real: 'real',
+    fake: 'fake: nothing runs there',
+    waiting: 'Without a node',
+    more: (n: number) => `and ${n} more`,
+    capacity: (used: number, all: string) => `${used} of ${all} pods`,
+    first: (n: number) => `Only the first ${n} pods are looked at.`,
+    nodeSilent: (node: string) => `Node ${node} does not report`,
+    cordoned: 'takes no new pods',
+    notReady: 'not ready',
+    health: { well: 'runs', starting: 'starts', ill: 'is not well', ended: 'has ended', leaving: 'is leaving' },
+  },
+
+  /** problem is what a group of pods says, after its subject. */
+  problem: (status: string, unready: boolean, many: boolean): string => {
+    const s = many ? '' : 's';
+    const are = many ? 'are' : 'is';
+    if (unready) return `run${s}, but ${are} not ready`;
+    switch (status) {
+      case 'Pending':
+        return `wait${s} for a node`;
+      case 'ImagePullBackOff':
+      case 'ErrImageNeverPull':
+      case 'InvalidImageName':
+        return `wait${s} for ${many ? 'their' : 'its'} image`;
+      case 'CrashLoopBackOff':
+        return `end${s} again and again`;
+      case 'ContainerCreating':
+      case 'PodInitializing':
+        return `${many ? 'have' : 'has'} not started yet`;
+      case 'CreateContainerConfigError':
+        return `lack${s} something that ${many ? 'they need' : 'it needs'}`;
+      case 'OOMKilled':
+        return `ended: out of memory`;
+      case 'Error':
+        return `ended with an error`;
+      case 'Evicted':
+        return `${many ? 'were' : 'was'} evicted`;
+      case 'Terminating':
+        return `${are} deleted and still there`;
+      default:
+        return `${are} ${status}`;
+    }
+  },
+  subject: (n: number, workload: string) => (n === 1 ? workload : `${n} pods of ${workload}`),
+
+  /** kinds is the name of many objects of a kind. */
+  kinds: (kind: string): string =>
+    /(s|x|ch)$/.test(kind) ? (kind.endsWith('ints') || kind.endsWith('ics') ? kind : kind + 'es') : /[^aeo]y$/.test(kind) ? kind.slice(0, -1) + 'ies' : kind + 's',
+
+  list: {
+    filter: 'Filter',
+    filterHint: 'press /',
+    count: (shown: number, loaded: number, more: number) =>
+      (shown === loaded ? `${loaded}` : `${shown} of ${loaded}`) + (more ? `, ${more} not loaded` : ''),
+    loadMore: 'Load more',
+    none: 'There are none.',
+    noneFound: 'No row matches the filter.',
+    gone: 'This kind does not exist in this cluster.',
+    live: 'live',
+    paused: 'not live',
+  },
+
+  object: {
+    why: 'Why',
+    story: 'Story',
+    place: 'Why here',
+    events: 'Events',
+    logs: 'Logs',
+    yaml: 'YAML',
+    gone: 'It does not exist any more.',
+    onNode: 'on',
+    ownedBy: 'made by',
+    age: 'age',
+    deleting: 'is being deleted',
+  },
+
+  why: {
+    well: 'It is as it should be.',
+    fits: (node: string, fit: number, nodes: number) =>
+      fit === 1 ? `${node} is the only one of ${plural(nodes, 'node')} that fits.` : `${node} had the best score of ${fit} nodes that fit, of ${nodes}.`,
+    noneFits: (nodes: number) => `None of ${plural(nodes, 'node')} fits.`,
+    next: 'Next',
+    nearest: 'Nearest',
+    tried: (n: number, next: string) => `Tried ${n === 1 ? 'once' : `${n} times`}${next ? `; the next try comes when ${next}` : ''}.`,
+    unknown: 'Not known',
+    stock: 'This API server keeps no record of decisions; this is what the pod itself says.',
+    containers: 'Containers',
+    restarts: (n: number) => `restarted ${n === 1 ? 'once' : `${n} times`}`,
+    exit: (code: number, reason: string) => `ended with exit code ${code}${reason && reason !== 'Error' ? ` (${reason})` : ''}`,
+    lastExit: (code: number, reason: string) => `its last run ended with exit code ${code}${reason && reason !== 'Error' ? ` (${reason})` : ''}`,
+    waits: (reason: string) => `waits: ${reason}`,
+    runs: (since: string) => `runs for ${since}`,
+    ready: 'ready',
+    notReady: 'not ready',
+  },
+
+  story: {
+    ready: (time: string) => `Ready after ${time}`,
+    soFar: (time: string) => `${time} so far`,
+    phase: (phase: string) => `Phase ${phase}`,
+    partial: 'It began before the server did: the first steps are not known.',
+    folded: (time: string) => `${time} without a step`,
+    steps: 'Steps',
+    at: 'at',
+    took: 'took',
+    who: 'who',
+    what: 'what',
+    none: 'Nothing is recorded about this pod.',
+    stock: 'This API server does not record what happens to a pod.',
+    live: 'as it happens',
+    choose: 'Choose a step to see what happened in it.',
+    lanes: {
+      client: 'client',
+      apiserver: 'API server',
+      store: 'store',
+      controllers: 'controllers',
+      scheduler: 'scheduler',
+      kubelet: 'kubelet',
+      simulator: 'simulator',
+      runtime: 'runtime',
+      proxy: 'network',
+      dns: 'DNS',
+    } as Record<string, string>,
+    handOffs: [
+      '',
+      'A client asks for an object. The API server finds out who asks and whether they may, lets admission plugins change or refuse the object, fills in defaults and validates it.',
+      'The object is written, and is on disk before the client gets the answer. Nothing runs yet: the object says what is wanted.',
+      'No client polls for changes. Each controller has a watch open, along which the API server sends every change.',
+      'The controller compares the pods that are wanted with those that exist, and asks for one that is missing.',
+      'The pod is written. It has no node yet.',
+      'The scheduler watches pods too, and looks for those without a node.',
+      'The scheduler leaves out the nodes that the pod cannot run on, gives the others points, and takes the best.',
+      'The scheduler starts nothing. It sends the name of the node to the API server, in a binding.',
+      'The binding is written: the pod has a node, in spec.nodeName.',
+      'The kubelet watches the pods of its own node only. This pod is one of them now.',
+      'The kubelet mounts the volumes and has the container runtime make the sandbox with its network, get the images, create and start the containers. Probes then find out whether they work.',
+      'The kubelet reports what became of the pod, as its status.',
+      'All clients that watch the pod receive it: controllers count it, Services and names lead to it.',
+    ],
+  },
+
+  place: {
+    node: 'node',
+    total: 'total',
+    weight: (n: number) => `× ${n}`,
+    winner: 'chosen',
+    runnerUp: 'second',
+    refused: 'Nodes that do not fit',
+    none: 'No decision of the scheduler is remembered for this pod.',
+    how: 'Each plugin gives a node 0 to 100 points, which count as often as its weight says.',
+  },
+
+  events: { none: 'No events are kept about it.', times: (n: number) => `${n} times`, ago: (t: string) => `${t} ago` },
+
+  logs: {
+    container: 'Container',
+    previous: 'the run before',
+    follow: 'Follow',
+    since: 'Since',
+    sinceAll: 'the beginning',
+    filter: 'Filter: a word, or /a regular expression/',
+    none: 'Nothing has been written yet.',
+    noneFound: 'No line matches the filter.',
+    ended: 'The log has ended.',
+    dropped: (n: number) => `${n} earlier lines are not kept here.`,
+    lines: (shown: number, all: number) => (shown === all ? plural(all, 'line') : `${shown} of ${plural(all, 'line')}`),
+    download: 'Download',
+    newest: 'To the newest line',
+  },
+
+  yaml: {
+    edit: 'Edit',
+    cancel: 'Cancel',
+    check: 'Check',
+    apply: 'Apply',
+    show: 'Show values',
+    hide: 'Hide values',
+    checked: 'The server accepts this. What would change:',
+    same: 'Nothing would change.',
+    applied: 'Applied.',
+    conflict: 'It was changed while you edited it. Below is what the others changed; your text is kept.',
+    reload: 'Take their version and put my text on it',
+    refused: 'The server refuses it:',
+    mayNot: 'You may not change it. A role needs this rule:',
+  },
+};
+
+export type Words = typeof english;
+
+export const words: Words = english;
