@@ -21,8 +21,8 @@ func certsCommand(std Stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "The cluster's certificates: when they expire, and who renews them",
-		Long: "List the certificates of this machine's cluster or node, those that expire first at first.\n" +
-			"A running cluster renews its own at two thirds of their lives; `keelson certs renew` does at once, also " +
+		Long: "List the certificates of this machine's cluster or node, those that expire soonest first.\n" +
+			"A running cluster renews its own at two thirds of their lives; `keelson certs renew` renews them at once, also " +
 			"where nothing runs.",
 		Args: none,
 		Example: "  keelson certs\n" +
@@ -40,7 +40,7 @@ func certsCommand(std Stdio) *cobra.Command {
 		},
 	}
 	dataDirVar(cmd.PersistentFlags(), &dir)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORMAT`: json, or a table")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`json`, or nothing for a table")
 	cmd.AddCommand(renewCertsCommand(std, &dir), rotateKeyCommand(std, &dir))
 	return cmd
 }

@@ -58,7 +58,7 @@ func installCommand(std Stdio) *cobra.Command {
 		Use:   "install [up | join https://SERVER:PORT] [flags of it]",
 		Short: "Make the cluster, or this machine's node, a service that starts at boot",
 		Long: "Make `keelson up` (or `keelson join`) a service of systemd or OpenRC, and start it. Flags after up or " +
-			"join become lines of /etc/keelson/config.yaml.d/50-install.yaml;\n" +
+			"join become lines of /etc/keelson/config.yaml.d/50-install.yaml; " +
 			"your own go to /etc/keelson/config.yaml, or to other files next to the first. A restart of the service " +
 			"keeps the containers.\n" +
 			"Running this again replaces the program and the service, and changes no file of yours.",

@@ -175,7 +175,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 		Args:    one("NAME"),
 		Example: "  keelson node rbac worker-1 | keelson kubectl --kubeconfig admin.kubeconfig apply -f -",
 		Long: "Print ClusterRoles and ClusterRoleBindings by which the proxy, the network policies, the DNS server " +
-			"and the pod routes of a node that has joined an API\n" +
+			"and the pod routes of a node that has joined an API " +
 			"server of Kubernetes may work there, as the node. Look at what they let the node read; then `keelson " +
 			"node rbac NAME | kubectl apply -f -`.",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -245,7 +245,7 @@ func joinCommandAndRequest(std Stdio) (*cobra.Command, *membership.JoinRequest) 
 			Short: "Make this machine a node of a cluster on another one",
 			Args:  one("https://SERVER:PORT"),
 			Long: "Make this machine a node of the cluster at SERVER, and run the node until Ctrl-C. `keelson token " +
-				"create --print-join-command` there says\n" +
+				"create --print-join-command` there says " +
 				"what to type here. Afterwards `keelson kubelet` continues the node without token.",
 			Example: "  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" +
 				exampleHash + "\n" +

@@ -58,7 +58,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 		Use:   "migrate --to=etcd|embedded --etcd-servers=URL",
 		Short: "Copy all objects between the embedded store and etcd",
 		Long: "Copy every object from the embedded store in --data-dir to etcd, or from etcd to a new embedded store " +
-			"there. No instance\n" +
+			"there. No instance " +
 			"may use the data directory meanwhile. Keys and values stay the same. The directory then uses the other " +
 			"store; its old one is renamed, etcd stays as it is.",
 		Example: "  keelson migrate --to=etcd --etcd-servers=http://127.0.0.1:2379         # then: keelson up " +

@@ -19,7 +19,7 @@ func restoreCommand(std Stdio) *cobra.Command {
 		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or " +
 			"not at all.\n" +
 			"`keelson up` then continues the cluster with the objects and the keys that it had. The file may also be " +
-			"what\n" +
+			"what " +
 			"`etcdctl snapshot save` wrote; it holds no keys, and the cluster gets new ones.",
 		Example: "  keelson restore /root/cluster.backup                         # into the default directory, which " +
 			"must be empty\n" +

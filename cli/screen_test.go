@@ -63,6 +63,27 @@ func TestEveryHelpFits(t *testing.T) {
 	}
 }
 
+// TestHelpFlows: a description has a new line where a sentence or a list begins, and nowhere else, so that it fills a
+// terminal of any width.
+func TestHelpFlows(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		lines := strings.Split(cmd.Long, "\n")
+		for i, line := range lines[:len(lines)-1] {
+			if line != "" && !strings.HasPrefix(lines[i+1], "  ") && !strings.HasPrefix(line, "  ") &&
+				!strings.ContainsAny(line[len(line)-1:], ".:") {
+				t.Errorf("%s: a line ends within a sentence: %s", cmd.CommandPath(), line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			if !sub.DisableFlagParsing && sub.Name() != "completion" { // cobra's own words
+				walk(sub)
+			}
+		}
+	}
+	walk(rootCommand(Stdio{}))
+}
+
 // TestGoldensFit: what timeline and why print fits into 80 columns, and each of its characters has an ASCII form.
 func TestGoldensFit(t *testing.T) {
 	files, err := filepath.Glob("../timeline/*/testdata/*.golden")

@@ -27,8 +27,8 @@ func whatIfCommand(std Stdio) *cobra.Command {
 		Use:   "whatif [-f FILE] [--drain NODE] [--remove NODE] [--add-nodes N,cpu=AMOUNT,memory=AMOUNT]",
 		Short: "Where pods would go, with a manifest or other nodes, without touching anything",
 		Long: "Run the scheduler on a copy of the cluster's state as it is now: where would each pod of a manifest " +
-			"go, and those that wait already, or that\n" +
-			"leave a node; what stays pending and why, and what would be preempted. Nothing is written.",
+			"go, and those that wait already, or that leave a node;" +
+			" what stays pending and why, and what would be preempted. Nothing is written.",
 		Args: none,
 		Example: "  keelson whatif -f deployment.yaml\n" +
 			"  keelson whatif --drain node-1\n" +
