@@ -16,6 +16,7 @@ import (
 
 	"keelson/cluster/datadir"
 	"keelson/cluster/version"
+	"keelson/lib/words"
 	"keelson/runtime"
 	"keelson/runtime/image"
 	"keelson/runtime/image/archive"
@@ -115,7 +116,7 @@ func importImage(cmd *cobra.Command, file string, open func() (*image.Store, err
 	}
 	for _, img := range imgs {
 		if _, err := fmt.Fprintf(std.screen(), "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID),
-			megabytes(img.Size)); err != nil {
+			words.Bytes(img.Size)); err != nil {
 			return err
 		}
 		for _, tag := range img.RepoTags {
@@ -134,12 +135,16 @@ const makeArchive = "make an archive with `docker save -o FILE IMAGE`, `podman s
 	"`skopeo copy docker://IMAGE oci-archive:FILE:IMAGE`"
 
 func listImages(imgs []image.Image, out *screen) error {
+	if len(imgs) == 0 {
+		_, err := fmt.Fprintln(out, "no images; `keelson image import FILE` brings one")
+		return err
+	}
 	type row struct{ name, tag, id, size string }
 	var rows []row
 	for i := range imgs {
 		id := strings.TrimPrefix(imgs[i].ID, "sha256:")
 		id = id[:min(12, len(id))]
-		size := megabytes(imgs[i].Size)
+		size := words.Bytes(imgs[i].Size)
 		for _, t := range imgs[i].RepoTags {
 			at := strings.LastIndexByte(t, ':')
 			rows = append(rows, row{t[:at], t[at+1:], id, size})
@@ -155,5 +160,3 @@ func listImages(imgs []image.Image, out *screen) error {
 	}
 	return printTable(out, []string{"IMAGE", "TAG", "IMAGE ID", "SIZE"}, cells)
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

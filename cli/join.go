@@ -106,6 +106,10 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 				}
 				rows = append(rows, []string{t.ID, left, ends, t.Description})
 			}
+			if len(rows) == 0 {
+				_, err := fmt.Fprintln(std.screen(), "no tokens; `keelson token create` makes one")
+				return err
+			}
 			return printTable(std.screen(), []string{"TOKEN", "LEFT", "EXPIRES", "DESCRIPTION"}, rows)
 		},
 	}

@@ -171,6 +171,15 @@ func TestTablesFit(t *testing.T) {
 	}
 }
 
+// TestNoImages: a list of nothing says what makes one, and has no titles.
+func TestNoImages(t *testing.T) {
+	var out bytes.Buffer
+	if err := listImages(nil, narrow(&out)); err != nil || !strings.Contains(out.String(), "`keelson image import FILE`") ||
+		strings.Contains(out.String(), "TAG") {
+		t.Errorf("got %v, %s", err, out.String())
+	}
+}
+
 // TestColors: what fails is red, what is well green, where the terminal has colors, and tables stay aligned.
 func TestColors(t *testing.T) {
 	const red, green, reset = "\x1b[31m", "\x1b[32m", "\x1b[0m"

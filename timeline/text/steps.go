@@ -316,14 +316,18 @@ func separated(word []rune, limit int) int {
 func amounts(list []string) []string {
 	var out []string
 	for _, word := range list {
-		last := len(out) - 1
-		unit := strings.TrimRight(word, ",;:)")
-		if last >= 0 && slices.Contains([]string{"µs", "ms", "s", "B", "KiB", "MiB", "GiB"}, unit) &&
-			strings.Trim(out[last], "(0123456789.") == "" {
+		if last := len(out) - 1; last >= 0 && amount(out[last], word) {
 			out[last] += " " + word
 			continue
 		}
 		out = append(out, word)
 	}
 	return out
+}
+
+// amount reports whether two words are a number and its unit.
+func amount(number, unit string) bool {
+	units := []string{"µs", "ms", "s", "B", "KiB", "MiB", "GiB"}
+	return number != "" && strings.Trim(number, "(0123456789.") == "" &&
+		slices.Contains(units, strings.TrimRight(unit, ",;:)"))
 }

@@ -93,7 +93,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 func visibleWidth(text string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(text, "")) }
 
 // Fold wraps a line between words at width characters if possible, with below as the prefix of further lines. Spaces
-// between words are kept, and colors take no width.
+// between words are kept, colors take no width, and a number keeps its unit.
 func Fold(text string, width int, below string) []string {
 	var lines []string
 	line := ""
@@ -105,6 +105,10 @@ func Fold(text string, width int, below string) []string {
 			end = len(word)
 		}
 		word, text = word[:end], word[end:]
+		if unit, _, _ := strings.Cut(strings.TrimPrefix(text, " "), " "); amount(word, unit) {
+			word += " " + unit
+			text = strings.TrimPrefix(text, " ")[len(unit):]
+		}
 		if strings.TrimSpace(line) != "" && visibleWidth(line+gap+word) > width {
 			lines = append(lines, line)
 			line = below
@@ -119,7 +123,7 @@ func Fold(text string, width int, below string) []string {
 func (t table) text(style, label, words string) {
 	line := indent + label
 	below := indent + strings.Repeat(" ", utf8.RuneCountInString(label))
-	for i, word := range strings.Fields(words) {
+	for i, word := range amounts(strings.Fields(words)) {
 		switch {
 		case i == 0:
 			line += word
@@ -235,13 +239,25 @@ func imageFacts(score *decisions.PluginScore) []string {
 		return []string{"no node has reported an image of the pod: 0"}
 	}
 	var parts []string
+	containers := map[decisions.NodeImage]int{}
 	for _, img := range score.Facts.Images {
-		if img.Bytes == 0 {
-			parts = append(parts, img.Image+" is not there")
+		containers[img]++
+	}
+	for _, img := range score.Facts.Images {
+		n := containers[img]
+		delete(containers, img) // it is listed once
+		text := img.Image + " is not there"
+		if img.Bytes != 0 {
+			text = fmt.Sprintf("%s %s on %d of %s", img.Image, words.Bytes(img.Bytes), img.Nodes,
+				words.Count(img.Of, "node"))
+		}
+		switch {
+		case n > 1:
+			text += fmt.Sprintf(", for %d containers", n)
+		case n == 0:
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %s on %d of %s", img.Image, words.Bytes(img.Bytes), img.Nodes,
-			words.Count(img.Of, "node")))
+		parts = append(parts, text)
 	}
 	line := fmt.Sprintf("%s: %d", strings.Join(parts, ", "), score.Raw)
 	if score.Raw == 0 {
