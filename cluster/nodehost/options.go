@@ -44,31 +44,39 @@ type Options struct {
 	ContainerLogMaxFiles int
 	// AllowedUnsafeSysctls are unsafe sysctls that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
-	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which present images a pod needs pull
-	// credentials; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is
-	// preloadedImagesVerificationAllowlist.
-	ImageVerificationPolicy    string
-	ImageVerificationAllowlist []string
-	// ImageMaxAge is imageMaximumGCAge: how long an image stays that nothing uses; 0: until its space is needed.
-	ImageMaxAge time.Duration
+	Images               ImageOptions
 	// CrashBackOffMax is crashLoopBackOff.maxContainerRestartPeriod; 0: 5 minutes.
 	CrashBackOffMax time.Duration
 	// Curves are the key exchanges that the kubelet's server takes, by their numbers; none: Go's default.
 	Curves []int32
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
 	PodMaxPids int64
-	// MaxPods is the number of pods that fit (110), ParallelPulls of images that are pulled at once (3); 0: the
-	// default.
-	MaxPods       int
-	ParallelPulls int
-	// KubeReserved and SystemReserved are quantities, by the names of resources, that pods do not get.
-	KubeReserved   map[string]string
-	SystemReserved map[string]string
+	// MaxPods is the number of pods that fit; 0: 110.
+	MaxPods  int
+	Reserved ReservedOptions
 	// NoTunnel stops a kubelet in its own process from opening a connection by which the server reaches it.
 	NoTunnel bool
 	// Labels and Taints are set when the node registers; a taint is KEY[=VALUE]:EFFECT.
 	Labels map[string]string
 	Taints []string
+}
+
+// ImageOptions say which images pods may use, and how long they stay.
+type ImageOptions struct {
+	// VerificationPolicy is imagePullCredentialsVerificationPolicy: for which present images a pod needs pull
+	// credentials; empty: NeverVerifyPreloadedImages. VerificationAllowlist is preloadedImagesVerificationAllowlist.
+	VerificationPolicy    string
+	VerificationAllowlist []string
+	// MaxAge is imageMaximumGCAge: how long an image stays that nothing uses; 0: until its space is needed.
+	MaxAge time.Duration
+	// ParallelPulls is the number of images that are pulled at once; 0: 3.
+	ParallelPulls int
+}
+
+// ReservedOptions are quantities, by the names of resources, that pods do not get.
+type ReservedOptions struct {
+	Kube   map[string]string
+	System map[string]string
 }
 
 // DefaultKubeletPort is the kubelet's default port in Kubernetes, where tools expect it.
@@ -94,13 +102,13 @@ func (o Options) taints() ([]corev1.Taint, error) {
 	return out, nil
 }
 
-// reserved parses KubeReserved and SystemReserved, and adds them up.
+// reserved parses Reserved, and adds it up.
 func (o Options) reserved() (corev1.ResourceList, error) {
 	sum := corev1.ResourceList{}
 	var errs []error
 	for flag, list := range map[string]map[string]string{
-		"--kube-reserved":   o.KubeReserved,
-		"--system-reserved": o.SystemReserved,
+		"--kube-reserved":   o.Reserved.Kube,
+		"--system-reserved": o.Reserved.System,
 	} {
 		for text, amount := range list {
 			name := corev1.ResourceName(text)
@@ -135,13 +143,13 @@ func (o Options) Apply(c *kubelet.Config) {
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.PodMaxPids = o.PodMaxPids
 	c.MaxPods = o.MaxPods
-	c.ParallelPulls = o.ParallelPulls
+	c.ParallelPulls = o.Images.ParallelPulls
 	c.KubeReserved, _ = o.reserved() // checked by Validate
-	c.ImageMaxAge = o.ImageMaxAge
+	c.ImageMaxAge = o.Images.MaxAge
 	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by Validate
 	c.CrashBackOffMax = o.CrashBackOffMax
-	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
-	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
+	c.ImagePullCredentialsVerificationPolicy = o.Images.VerificationPolicy
+	c.PreloadedImagesVerificationAllowlist = o.Images.VerificationAllowlist
 }
 
 // ContainerLogs is the log rotation policy. Call it after Validate.
@@ -204,7 +212,7 @@ func (o Options) Validate() error {
 	if o.KubeletPort < 0 || o.KubeletPort > 65535 {
 		return fmt.Errorf("--kubelet-port %d is no port: 1 to 65535", o.KubeletPort)
 	}
-	if age := o.ImageMaxAge; age < 0 || age > 0 && age < time.Minute {
+	if age := o.Images.MaxAge; age < 0 || age > 0 && age < time.Minute {
 		return fmt.Errorf("--image-maximum-gc-age %s is less than a minute: use 0 to keep unused images", age)
 	}
 	if most := o.CrashBackOffMax; most != 0 && (most < time.Second || most > decide.CrashMax) {
@@ -213,8 +221,8 @@ func (o Options) Validate() error {
 	if o.MaxPods < 0 {
 		return fmt.Errorf("--max-pods %d: a node runs at least 1 pod", o.MaxPods)
 	}
-	if o.ParallelPulls < 0 {
-		return fmt.Errorf("--max-parallel-image-pulls %d: at least 1 is needed", o.ParallelPulls)
+	if o.Images.ParallelPulls < 0 {
+		return fmt.Errorf("--max-parallel-image-pulls %d: at least 1 is needed", o.Images.ParallelPulls)
 	}
 	_, reserved := o.reserved()
 	_, curves := options.CurveIDs(o.Curves)
@@ -223,5 +231,5 @@ func (o Options) Validate() error {
 	_, taints := o.taints()
 	return errors.Join(err, thresholds, taints, reserved, curves, o.validateDNS(),
 		kubelet.ValidateSysctls(o.AllowedUnsafeSysctls),
-		image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+		image.ValidatePolicy(o.Images.VerificationPolicy, o.Images.VerificationAllowlist))
 }

@@ -12,10 +12,12 @@ import (
 // TestReserved: what is reserved for the cluster and for the machine is added up, and what cannot be is an error.
 func TestReserved(t *testing.T) {
 	o := Options{
-		KubeReserved:   map[string]string{"cpu": "100m", "memory": "1Gi"},
-		SystemReserved: map[string]string{"memory": "512Mi", "ephemeral-storage": "1Gi"},
-		MaxPods:        7,
-		ParallelPulls:  2,
+		Reserved: ReservedOptions{
+			Kube:   map[string]string{"cpu": "100m", "memory": "1Gi"},
+			System: map[string]string{"memory": "512Mi", "ephemeral-storage": "1Gi"},
+		},
+		MaxPods: 7,
+		Images:  ImageOptions{ParallelPulls: 2},
 	}
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
@@ -28,11 +30,11 @@ func TestReserved(t *testing.T) {
 		t.Errorf("got %v, %d pods, %d pulls", got, config.MaxPods, config.ParallelPulls)
 	}
 	for want, wrong := range map[string]Options{
-		"--kube-reserved: pid cannot be reserved":             {KubeReserved: map[string]string{"pid": "100"}},
-		"--kube-reserved memory=much: ":                       {KubeReserved: map[string]string{"memory": "much"}},
-		"--system-reserved cpu=-1: it is negative":            {SystemReserved: map[string]string{"cpu": "-1"}},
+		"--kube-reserved: pid cannot be reserved":             {Reserved: ReservedOptions{Kube: map[string]string{"pid": "100"}}},
+		"--kube-reserved memory=much: ":                       {Reserved: ReservedOptions{Kube: map[string]string{"memory": "much"}}},
+		"--system-reserved cpu=-1: it is negative":            {Reserved: ReservedOptions{System: map[string]string{"cpu": "-1"}}},
 		"--max-pods -1: a node runs at least 1 pod":           {MaxPods: -1},
-		"--max-parallel-image-pulls -1: at least 1 is needed": {ParallelPulls: -1},
+		"--max-parallel-image-pulls -1: at least 1 is needed": {Images: ImageOptions{ParallelPulls: -1}},
 	} {
 		if err := wrong.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

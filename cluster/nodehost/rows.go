@@ -24,24 +24,24 @@ func (o *Options) Rows() []option.Row {
 			"rotate a container's log file before it exceeds `SIZE`; negative: never"),
 		option.New(&o.ContainerLogMaxFiles, "container-log-max-files", 5,
 			"keep at most `N` log files of a container, including the current one"),
-		option.New(&o.ImageMaxAge, "image-maximum-gc-age", 0,
+		option.New(&o.Images.MaxAge, "image-maximum-gc-age", 0,
 			"remove images that nothing has used for `DURATION`; 0: only when their space is needed"),
 		option.New(&o.CrashBackOffMax, "crash-loop-back-off-max", 5*time.Minute,
 			"wait at most `DURATION` before a container that ends again and again is restarted, 1s to 5m"),
 		option.New(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil,
 			"unsafe `SYSCTLS`, or patterns that end with *, that pods may set in addition to the safe ones"),
-		option.New(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "",
+		option.New(&o.Images.VerificationPolicy, "image-pull-credentials-verification-policy", "",
 			"`POLICY` by which a pod needs credentials that can pull an image that is on the node already: "+
 				"NeverVerifyPreloadedImages (but for images that the kubelet did not pull; the default), "+
 				"NeverVerifyAllowlistedImages, AlwaysVerify, NeverVerify"),
-		option.New(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil,
+		option.New(&o.Images.VerificationAllowlist, "preloaded-images-verification-allowlist", nil,
 			"with NeverVerifyAllowlistedImages: image `REPOSITORIES`, or prefixes that end with /*, that need no "+
 				"credentials"),
 		option.New(&o.MaxPods, "max-pods", 110, "run at most `N` pods on this node"),
-		option.New(&o.ParallelPulls, "max-parallel-image-pulls", 3, "pull at most `N` images at once"),
-		option.New(&o.KubeReserved, "kube-reserved", nil, "keep `NAME=QUANTITY,...` of cpu, memory and "+
+		option.New(&o.Images.ParallelPulls, "max-parallel-image-pulls", 3, "pull at most `N` images at once"),
+		option.New(&o.Reserved.Kube, "kube-reserved", nil, "keep `NAME=QUANTITY,...` of cpu, memory and "+
 			"ephemeral-storage from pods, for the cluster's own processes"),
-		option.New(&o.SystemReserved, "system-reserved", nil, "keep `NAME=QUANTITY,...` of cpu, memory and "+
+		option.New(&o.Reserved.System, "system-reserved", nil, "keep `NAME=QUANTITY,...` of cpu, memory and "+
 			"ephemeral-storage from pods, for the machine's other processes"),
 		option.New(&o.PodMaxPids, "pod-max-pids", podcgroup.DefaultLimit,
 			"let a pod have at most `N` processes and threads; negative: no limit of its own"),
