@@ -19,7 +19,6 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"keelson/api/kind"
 	"keelson/lib/yamlalias"
 )
 
@@ -51,7 +50,7 @@ func (e *Encoder) Encode(obj runtime.Object) ([]byte, error) {
 }
 
 func encodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
-	b, err := json.Marshal(kind.Named(obj, gvk))
+	b, err := marshalJSON(obj, gvk)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s as json: %w", gvk.Kind, err)
 	}
@@ -59,7 +58,7 @@ func encodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error)
 }
 
 func encodeYAML(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
-	b, err := json.Marshal(kind.Named(obj, gvk))
+	b, err := marshalJSON(obj, gvk)
 	if err == nil {
 		b, err = jsonToYAML(b)
 	}
