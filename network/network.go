@@ -316,10 +316,14 @@ func (n *Network) awaitRun(ctx context.Context) (*parts, error) {
 	return parts, nil
 }
 
-var podPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$`)
+// podPattern has no {0,199}: such a pattern takes a third of a millisecond of every process's start.
+var podPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// longestID is the length of a sandbox's ID that is a file name with room for more.
+const longestID = 200
 
 func checkID(id string) error {
-	if !podPattern.MatchString(id) {
+	if len(id) > longestID || !podPattern.MatchString(id) {
 		return fmt.Errorf("sandbox id %q is not usable as a file name", id)
 	}
 	return nil

@@ -111,7 +111,10 @@ type state struct {
 	again bool
 }
 
-var sandboxPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$`)
+// longestID bounds sandboxPattern, which has no {0,199}: that takes a third of a millisecond of every process's start.
+const longestID = 200
+
+var sandboxPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
 // New reads the attachments and removes the status file of an earlier process. It starts nothing.
 func New(cfg Config) (*Network, error) {
@@ -215,7 +218,7 @@ func (n *Network) Attached() []string {
 }
 
 func checkID(id string) error {
-	if !sandboxPattern.MatchString(id) {
+	if len(id) > longestID || !sandboxPattern.MatchString(id) {
 		return fmt.Errorf("sandbox id %q is not usable as a file name", id)
 	}
 	return nil
