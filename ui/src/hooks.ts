@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import { createContext } from 'preact';
-import { useContext, useEffect, useReducer, useState } from 'preact/hooks';
+import { useContext, useEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Failure, json, streams } from './api';
 import { Feed, pageSize } from './feed';
 import type { Call } from './api';
@@ -83,14 +83,16 @@ export function useLost(): boolean {
 }
 
 /** useKey calls f for a key that is not typed into a field. */
-export function useKey(f: (e: KeyboardEvent) => void, on: unknown[]) {
+export function useKey(f: (e: KeyboardEvent) => void) {
+  const latest = useRef(f);
+  latest.current = f; // at once, so that keys typed quickly find what the last one did
   useEffect(() => {
     const typed = (e: KeyboardEvent) => {
       const target = e.target as HTMLElement;
       if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
-      f(e);
+      latest.current(e);
     };
     addEventListener('keydown', typed);
     return () => removeEventListener('keydown', typed);
-  }, on);
+  }, []);
 }

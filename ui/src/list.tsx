@@ -34,17 +34,14 @@ export function List({ of, namespace }: { of: Ref; namespace: string }) {
     const found = [...(feed?.rows.values() ?? [])].filter((r) => !filter || matches(lineOf(r)));
     return sortRows(found, feed?.columns ?? [], sort.by, sort.down);
   }, [feed, size, filter, sort, now, feed?.rows, feed?.state]);
-  useKey(
-    (e) => {
-      if (e.key === '/') {
-        e.preventDefault();
-        input.current?.focus();
-      } else if (e.key === 'j') choose(Math.min(shown.length - 1, chosen + 1));
-      else if (e.key === 'k') choose(Math.max(0, chosen - 1));
-      else if (e.key === 'Enter' && shown[chosen]) location.hash = hrefOf(of, shown[chosen]!);
-    },
-    [shown, chosen, of.resource],
-  );
+  useKey((e) => {
+    if (e.key === '/') {
+      e.preventDefault();
+      input.current?.focus();
+    } else if (e.key === 'j') choose(Math.min(shown.length - 1, chosen + 1));
+    else if (e.key === 'k') choose(Math.max(0, chosen - 1));
+    else if (e.key === 'Enter' && shown[chosen]) location.hash = hrefOf(of, shown[chosen]!);
+  });
   useEffect(() => choose(-1), [of.resource, of.group, namespace]);
   const template = [showNamespace ? 'minmax(6rem, 1fr)' : '', ...columns.map(widthOf)].filter(Boolean).join(' ');
   const by = (name: string) => setSort({ by: name, down: sort.by === name && !sort.down });

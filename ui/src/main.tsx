@@ -147,7 +147,7 @@ function Frame({ route }: { route: Route }) {
       e.preventDefault();
       jump(true);
     }
-  }, [route.view]);
+  });
   useEffect(() => {
     setMenu(false);
     document.title = titleOf(route);

@@ -128,6 +128,7 @@ function WhyView(props: { of: Ref; namespace: string; name: string; turn: string
       ))}
       {answer && said.length === 0 && <p class="lead good">{answer.object?.state || w.well}</p>}
       {answer?.pod?.node && decision && <p class="quiet">{w.fits(answer.pod.node, decision.fit, decision.nodes)}</p>}
+      {answer?.pod?.node && answer.pod.reason && <p class="quiet">{answer.pod.reason}</p>}
       {answer?.pod?.fake && <p class="quiet">{answer.pod.fake}</p>}
       {answer?.pod && !answer.pod.node && decision && <p class="quiet">{w.tried(answer.pod.tries ?? 1, answer.pod.next ?? '')}</p>}
       {help.length > 0 && (
@@ -264,6 +265,7 @@ function Place({ namespace, name, turn }: { namespace: string; name: string; tur
 
 interface Event {
   metadata: { uid: string; creationTimestamp: string };
+  involvedObject?: { uid?: string };
   type?: string;
   reason?: string;
   message?: string;
@@ -276,14 +278,15 @@ interface Event {
 const timeOf = (e: Event) => Date.parse(e.series?.lastObservedTime ?? e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp);
 
 function Events({ namespace, name, uid, now }: { namespace: string; name: string; uid: string; now: number }) {
-  const selector = `involvedObject.name=${name}${uid ? `,involvedObject.uid=${uid}` : ''}`;
+  const selector = `involvedObject.name=${name}`;
   const query = `fieldSelector=${encodeURIComponent(selector)}`;
   const path = pathOf({ group: '', version: 'v1', resource: 'events' }, namespace);
   const live = useFeed(path, `&${query}`);
   const asked = useJson<{ items: Event[] }>(`${path}?limit=500&${query}`, live ? [...live.rows.values()].map((r) => r.meta.uid + r.cells.join()).join() : '');
   const failure: Failure | undefined = asked.failure;
   if (failure) return <Refused failure={failure} what={{ group: '', version: 'v1', resource: 'events' }} namespace={namespace} />;
-  const items = [...(asked.value?.items ?? [])].sort((a, b) => timeOf(b) - timeOf(a));
+  const own = (e: Event) => !uid || !e.involvedObject?.uid || e.involvedObject.uid === uid;
+  const items = (asked.value?.items ?? []).filter(own).sort((a, b) => timeOf(b) - timeOf(a));
   if (asked.value && items.length === 0) return <p class="quiet">{words.events.none}</p>;
   return (
     <ol class="events">

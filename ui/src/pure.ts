@@ -49,11 +49,15 @@ const beginning = ['ContainerCreating', 'PodInitializing', 'Pending'];
 /** patience is how long a pod may take to start before it is not well. */
 const patience = 30_000;
 
+/** nodePatience is how long a pod may wait for a node. */
+const nodePatience = 5_000;
+
 /** health says how a pod fares, from its row. */
 export function health(columns: Column[], row: Row, now: number): Health {
   const status = cell(columns, row, 'Status');
   const [ready, wanted] = cell(columns, row, 'Ready').split('/');
-  const young = now - Date.parse(row.meta.creationTimestamp ?? '') < patience;
+  const waits = status === 'Pending' && cell(columns, row, 'Node') === '<none>';
+  const young = now - Date.parse(row.meta.creationTimestamp ?? '') < (waits ? nodePatience : patience);
   if (row.meta.deletionTimestamp) return now > Date.parse(row.meta.deletionTimestamp) + patience ? 'ill' : 'leaving';
   if (ended.includes(status)) return 'ended';
   if (status === 'Running' && ready === wanted) return 'well';
@@ -97,7 +101,7 @@ export function reasons(answer: Answer): string[] {
   if (!w) return [answer.waits, answer.lacks].filter((s): s is string => !!s);
   const out = [...(w.terminating ?? []), ...(w.notReady ?? [])];
   if (w.ended) out.push(w.ended);
-  if (w.reason) out.push(w.reason);
+  if (w.reason && !w.node) out.push(w.reason);
   if (out.length === 0 && w.decision && !w.node) out.push(...refusals(w.decision));
   return out;
 }
