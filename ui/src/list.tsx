@@ -11,6 +11,13 @@ import { words } from './words';
 
 const rowHeight = 34;
 const wide = 1100;
+const narrow = 700;
+
+/** important are the columns for which a phone has room. */
+function important(columns: Column[]): Column[] {
+  const known = columns.filter((c) => ['Name', 'Ready', 'Status', 'Age'].includes(c.name));
+  return known.length > 2 ? known : columns.slice(0, 3);
+}
 
 export function List({ of, namespace }: { of: Ref; namespace: string }) {
   const { kinds } = useAround();
@@ -23,11 +30,12 @@ export function List({ of, namespace }: { of: Ref; namespace: string }) {
   const input = useRef<HTMLInputElement>(null);
   const width = useWidth();
   const isPods = of.resource === 'pods' && of.group === '';
-  const columns = (feed?.columns ?? []).filter(
+  const usual = (feed?.columns ?? []).filter(
     (c) => (c.priority === 0 || (width > wide && ['Node', 'IP'].includes(c.name))) && c.name !== 'Namespace',
   );
+  const columns = width > narrow ? usual : important(usual);
   const namespaced = kind ? kind.namespaced : [...(feed?.rows.values() ?? [])].some((r) => r.meta.namespace);
-  const showNamespace = namespaced && !namespace;
+  const showNamespace = namespaced && !namespace && width > narrow;
   const size = feed?.rows.size ?? 0;
   const shown = useMemo(() => {
     const matches = matcher(filter);

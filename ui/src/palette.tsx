@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One field that leads anywhere: kinds by their names, and objects of the usual kinds by theirs.
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { json } from './api';
 import { useAround } from './hooks';
 import { listAt, objectAt, overview, pathOf } from './route';
@@ -24,7 +24,7 @@ export function Palette({ close }: { close: () => void }) {
   const [at, setAt] = useState(0);
   const [named, setNamed] = useState<Goal[]>([]);
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []); // at once: what is typed next belongs to it
   useEffect(() => {
     // names are asked for when the field is opened, and forgotten with it
     const abort = new AbortController();
