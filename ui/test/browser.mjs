@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page in Chromium, in front of a real cluster. test/dashboard_test.go starts the cluster and runs this with
+// KEELSON (the program), KEELSON_DATA_DIR and CHROMIUM.
+import { strict as assert } from 'node:assert';
+import { spawn, execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { after, before, test } from 'node:test';
+import { chromium } from 'playwright-core';
+
+const program = process.env.KEELSON;
+const patience = 60_000; // much longer than anything takes
+
+const kubectl = (...args) => execFileSync(program, ['kubectl', ...args], { encoding: 'utf8' });
+
+const children = [];
+
+/** dashboard starts the command and returns its link and what it prints. */
+async function dashboard(...args) {
+  const child = spawn(program, ['dashboard', '--no-open', ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+  children.push(child);
+  const d = { child, said: '', links: () => d.said.match(/http:\/\/\S+/g) ?? [] };
+  await new Promise((done, failed) => {
+    child.once('exit', () => failed(new Error(`keelson dashboard ended: ${d.said}`)));
+    child.stdout.on('data', (b) => {
+      d.said += b;
+      if (d.said.includes('Ctrl-C')) done();
+    });
+  });
+  d.link = d.links()[0];
+  d.base = d.link.split('#')[0];
+  return d;
+}
+
+let browser;
+let main;
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox'] });
+  main = await dashboard();
+});
+
+after(async () => {
+  await browser?.close();
+  for (const c of children) {
+    if (c.exitCode !== null) continue;
+    const ended = new Promise((done) => c.once('exit', done));
+    c.kill('SIGINT');
+    await ended;
+  }
+});
+
+/** tab is a new tab; it fails the test when a script throws, the policy is violated or a request leaves the machine. */
+async function tab(t, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(patience);
+  const wrong = [];
+  page.on('pageerror', (e) => wrong.push(`script: ${e.message}`));
+  page.on('dialog', (d) => {
+    wrong.push(`dialog: ${d.message()}`);
+    void d.dismiss();
+  });
+  page.on('console', (m) => {
+    if (/Content Security Policy|Trusted/i.test(m.text())) wrong.push(m.text());
+  });
+  page.on('request', (r) => {
+    if (!/^(http|ws):\/\/127\.0\.0\.1:|^blob:/.test(r.url())) wrong.push(`request: ${r.url()}`);
+  });
+  t.after(async () => {
+    await context.close();
+    assert.deepEqual(wrong, []);
+  });
+  return page;
+}
+
+/** signedIn is a tab of the administrator. A link lets in once, so that the first tab's key is passed on. */
+let mainKey;
+async function signedIn(t, hash, options) {
+  const page = await tab(t, options);
+  if (!mainKey) {
+    await page.goto(main.link);
+    await page.getByRole('heading', { level: 1 }).filter({ hasText: /well|Nothing/ }).waitFor();
+    mainKey = await page.evaluate(() => sessionStorage.getItem('keelson-key'));
+  } else {
+    await page.addInitScript((k) => sessionStorage.setItem('keelson-key', k), mainKey);
+  }
+  await page.goto(main.base + hash);
+  return page;
+}
+
+const shows = (page, text) => page.getByText(text).first().waitFor();
+
+test('way in: the link signs in, leaves the address, and lives in the tab alone', async (t) => {
+  const page = await signedIn(t, '#/');
+  await page.getByRole('heading', { level: 1 }).filter({ hasText: /not well/ }).waitFor();
+  assert.ok(!page.url().includes('enter'), page.url());
+  assert.equal((await page.context().cookies()).length, 0);
+  await page.reload();
+  await page.getByRole('heading', { level: 1 }).filter({ hasText: /not well/ }).waitFor();
+  const other = await page.context().newPage();
+  await other.goto(main.base);
+  await shows(other, 'This tab is not signed in');
+});
+
+test('reused link: a sentence on the page, and a new link in the terminal that works', async (t) => {
+  const page = await tab(t);
+  await page.goto(main.link);
+  await shows(page, 'this link was used before');
+  await shows(page, 'end keelson dashboard with Ctrl-C');
+  while (main.links().length < 2) await new Promise((done) => main.child.stdout.once('data', done));
+  const fresh = await tab(t);
+  await fresh.goto(main.links()[1]);
+  await fresh.getByRole('heading', { level: 1 }).filter({ hasText: /not well/ }).waitFor();
+});
+
+test('overview: what is not well and why, in words; fake nodes are not real ones', async (t) => {
+  const page = await signedIn(t, '#/');
+  const line = page.locator('.problems li', { hasText: 'big' });
+  await line.getByText('waits for a node').waitFor();
+  await line.getByText(/cpu: asks 1000/).first().waitFor();
+  await page.locator('.problems li', { hasText: 'broken' }).getByText(/wait.? for (its|their) image/).waitFor();
+  await page.locator('.node.fake', { hasText: 'fake-0' }).waitFor();
+  await page.locator('.node:not(.fake)', { hasText: 'here' }).waitFor();
+  // a change is seen without a reload
+  kubectl('-n', 'shop', 'run', 'later', '--image=keelson.local/hello');
+  await page.locator('.dot[title^="shop/later"]').waitFor();
+  await line.getByRole('link').click();
+  await page.getByRole('heading', { name: 'big' }).waitFor();
+});
+
+test('lists: any kind, live, filtered, sorted, by the keyboard', async (t) => {
+  const page = await signedIn(t, '#/list/-/v1/pods/shop');
+  await page.locator('.row', { hasText: 'talker' }).waitFor();
+  await page.keyboard.press('/');
+  await page.keyboard.type('talker');
+  await page.locator('.row', { hasText: 'big' }).waitFor({ state: 'detached' });
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('j');
+  await page.locator('.row.chosen', { hasText: 'talker' }).waitFor();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'talker' }).waitFor();
+  await page.keyboard.press(':');
+  await page.getByRole('dialog').getByRole('textbox').fill('cm');
+  await page.locator('.palette a.chosen', { hasText: 'ConfigMap' }).waitFor();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'ConfigMaps' }).waitFor();
+  await page.locator('.row', { hasText: 'kube-root-ca.crt' }).first().waitFor();
+});
+
+test('why: the reason in words and the command that helps', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/pods/shop/crashing');
+  await shows(page, /exit code 3/);
+  await page.locator('.help code', { hasText: 'kubectl logs crashing -n shop -c app --previous' }).waitFor();
+  await page.goto(main.base + '#/object/-/v1/pods/shop/big');
+  await shows(page, 'None of 3 nodes fits.');
+  await page.locator('.help li', { hasText: /fits on here if cpu request <= / }).first().waitFor();
+});
+
+test('story: lanes, steps, and what happened in one', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/pods/shop/talker/story');
+  await shows(page, /^Ready after/);
+  for (const lane of ['API server', 'store', 'scheduler', 'kubelet', 'runtime']) {
+    await page.locator('.lane-name', { hasText: lane }).waitFor();
+  }
+  await page.locator('.steps button', { hasText: /POST pods by/ }).first().click();
+  await page.locator('.detail', { hasText: 'admission' }).waitFor();
+  const bars = await page.locator('.field .bar').evaluateAll((all) => all.map((b) => [b.offsetLeft, b.offsetWidth, b.parentElement.offsetWidth]));
+  assert.ok(bars.length >= 5 && bars.every(([left, width, field]) => left >= 0 && left + width <= field + 5), JSON.stringify(bars));
+});
+
+test('why here: scores of the nodes, and why others do not fit', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/pods/shop/talker/place');
+  await page.locator('tr.winner', { hasText: 'here' }).getByText('chosen').waitFor();
+  await page.locator('tr', { hasText: 'fake-0' }).getByText(/keelson.dev\/fake/).waitFor();
+});
+
+test('logs: streamed, filtered, of the run before', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/pods/shop/talker/logs');
+  await shows(page, 'word 1');
+  const count = async () => Number(/(\d+) line/.exec(await page.locator('.logs .controls').innerText())[1]);
+  const first = await count();
+  await page.waitForFunction((n) => Number(/(\d+) line/.exec(document.querySelector('.logs .controls').innerText)[1]) > n, first);
+  await page.getByLabel(/^Filter/).fill('/^word 1$/');
+  await page.waitForFunction(() => document.querySelectorAll('.line').length === 1);
+  await page.goto(main.base + '#/object/-/v1/pods/shop/crashing/logs');
+  await page.getByLabel('the run before').check();
+  await shows(page, 'no database');
+});
+
+test('hostile names, labels, annotations, logs and events are text', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/pods/shop/hostile/logs');
+  const evil = '<img src=x onerror=alert(1)>';
+  await shows(page, evil);
+  await page.goto(main.base + '#/object/-/v1/pods/shop/hostile/yaml');
+  await shows(page, evil);
+  await page.goto(main.base + '#/object/-/v1/pods/shop/hostile/events');
+  await shows(page, evil);
+  await page.goto(main.base + '#/object/-/v1/pods/shop/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E/why');
+  await page.getByRole('heading', { name: evil }).waitFor();
+  assert.equal(await page.locator('main img, main script, main iframe').count(), 0);
+});
+
+test('edit: checked first, a conflict keeps the text, then it is applied', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/configmaps/shop/settings/yaml');
+  await page.getByRole('button', { name: 'Edit' }).click();
+  const area = page.locator('textarea');
+  await area.fill((await area.inputValue()).replace('color: red', 'color: blue'));
+  await page.getByRole('button', { name: 'Check' }).click();
+  await page.locator('.diff .added', { hasText: 'color: blue' }).waitFor();
+  assert.match(kubectl('-n', 'shop', 'get', 'cm', 'settings', '-o', 'yaml'), /color: red/);
+  kubectl('-n', 'shop', 'patch', 'cm', 'settings', '--type=merge', '-p', '{"data":{"size":"7"}}');
+  await page.getByRole('button', { name: 'Apply' }).click();
+  await shows(page, 'It was changed while you edited it');
+  await page.locator('.diff .added', { hasText: 'size: "7"' }).waitFor();
+  assert.match(await area.inputValue(), /color: blue/);
+  await page.getByRole('button', { name: 'Take their version' }).click();
+  await page.getByRole('button', { name: 'Check' }).click();
+  await page.getByRole('button', { name: 'Apply' }).click();
+  await shows(page, 'Applied.');
+  assert.match(kubectl('-n', 'shop', 'get', 'cm', 'settings', '-o', 'yaml'), /color: blue/);
+});
+
+test('secrets are masked until they are asked for', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/secrets/shop/hidden/yaml');
+  await shows(page, /password: ••••••/);
+  assert.ok(!(await page.locator('pre.text').innerText()).includes('c2VjcmV0'));
+  await page.getByRole('button', { name: 'Show values' }).click();
+  await shows(page, /c2VjcmV0/);
+});
+
+test('a viewer without rights sees what it may, and which rule is missing', async (t) => {
+  const d = await dashboard('--kubeconfig', process.env.VIEWER, '--read-only');
+  const page = await tab(t);
+  await page.goto(d.link);
+  await shows(page, 'apiGroups: [""], resources: ["pods"], verbs: ["list"]');
+  await page.goto(d.base + '#/list/-/v1/configmaps/shop');
+  await page.locator('.row', { hasText: 'settings' }).waitFor();
+  await page.goto(d.base + '#/list/-/v1/secrets/shop');
+  await shows(page, /You may not list secrets in shop/);
+  await page.goto(d.base + '#/object/-/v1/configmaps/shop/settings/yaml');
+  await shows(page, /kind: ConfigMap/);
+  assert.equal(await page.getByRole('button', { name: 'Edit' }).count(), 0);
+});
+
+test('a page of another port gets neither the key nor an answer', async (t) => {
+  const page = await signedIn(t, '#/');
+  await page.getByRole('heading', { level: 1 }).filter({ hasText: /not well/ }).waitFor();
+  const server = createServer((_, resp) => {
+    resp.setHeader('Content-Type', 'text/html');
+    resp.end('<!doctype html><p>tenant');
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  t.after(() => server.close());
+  const tenant = await page.context().newPage();
+  await tenant.goto(`http://127.0.0.1:${server.address().port}/`);
+  const got = await tenant.evaluate(async ([base, key]) => {
+    const tried = { storage: sessionStorage.length + localStorage.length + document.cookie.length };
+    const attempt = (f) => f().then((v) => String(v), (e) => `refused: ${e.name}`);
+    tried.fetch = await attempt(() => fetch(base + 'api', { headers: { 'Keelson-Key': key } }).then((r) => r.status));
+    tried.blind = await attempt(() => fetch(base + 'api', { mode: 'no-cors' }).then((r) => `${r.type} ${r.status}`));
+    tried.script = await attempt(() => new Promise((yes, no) => {
+      const s = Object.assign(document.createElement('script'), { src: base + 'app.js', onload: yes, onerror: () => no(new Error('x')) });
+      document.head.append(s);
+    }));
+    tried.socket = await attempt(() => new Promise((yes, no) => {
+      const w = new WebSocket(base.replace('http', 'ws') + 'dashboard/v1/streams', ['keelson.streams.v1', `keelson.key.${key}`]);
+      w.onopen = yes;
+      w.onerror = () => no(new Error('x'));
+    }));
+    return tried;
+  }, [main.base, mainKey]);
+  assert.equal(got.storage, 0);
+  for (const way of ['fetch', 'script', 'socket']) assert.match(got[way], /^refused/, way);
+  assert.doesNotMatch(got.blind, /200/);
+  const framed = await page.context().newPage();
+  await framed.goto(`http://127.0.0.1:${server.address().port}/`);
+  await framed.evaluate((base) => document.body.append(Object.assign(document.createElement('iframe'), { src: base })), main.base);
+  await framed.waitForFunction(() => document.querySelector('iframe').contentDocument === null);
+  assert.equal(await framed.frames().at(-1).locator('#page > *').count(), 0);
+});
+
+test('the server restarts: the page says so and goes on', async (t) => {
+  const page = await signedIn(t, '#/list/-/v1/pods/shop');
+  await page.locator('.row', { hasText: 'talker' }).waitFor();
+  await page.locator('.state.live').waitFor();
+  process.kill(Number(readFileSync(`${process.env.KEELSON_DATA_DIR}/keelson.pid`, 'utf8')), 'SIGTERM');
+  await page.locator('.state.lost').waitFor();
+  execFileSync(program, process.env.UP.split(' '), { stdio: 'ignore' });
+  await page.locator('.state.live').waitFor();
+  kubectl('-n', 'shop', 'create', 'configmap', 'after');
+  await page.goto(main.base + '#/list/-/v1/configmaps/shop');
+  await page.locator('.row', { hasText: 'after' }).waitFor();
+});
+
+test('phone width: nothing is wider than the screen, light or dark', async (t) => {
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await signedIn(t, '#/', { viewport: { width: 390, height: 800 }, colorScheme });
+    await page.getByRole('heading', { level: 1 }).filter({ hasText: /not well/ }).waitFor();
+    for (const hash of ['#/', '#/list/-/v1/pods', '#/object/-/v1/pods/shop/talker/story', '#/object/-/v1/pods/shop/big']) {
+      await page.goto(main.base + hash);
+      await page.getByRole('heading', { level: 1 }).waitFor();
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), hash);
+    }
+    await page.getByRole('button', { name: 'Menu' }).click();
+    await page.locator('.side.open a', { hasText: 'Deployments' }).click();
+    await page.getByRole('heading', { name: 'Deployments' }).waitFor();
+  }
+});
