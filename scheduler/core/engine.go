@@ -107,8 +107,8 @@ func (e *Engine) DecideWith(results *framework.ExtenderResults, pod *state.PodIn
 ) *framework.Attempt {
 	a := e.findFeasible(pod, s, but, results, true)
 	e.choose(a, results)
-	a.FilterTook += results.FilterTook
-	a.ScoreTook += results.ScoreTook
+	a.Took.Filter += results.FilterTook
+	a.Took.Score += results.ScoreTook
 	return a
 }
 
@@ -122,17 +122,21 @@ func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, igno
 	e.class = nil
 	attempt := &e.attempt
 	*attempt = framework.Attempt{
-		Pod:             pod,
-		Cycle:           &framework.CycleState{},
-		Snapshot:        snapshot,
-		IgnoreNominated: ignoreNominated,
-		Filters:         attempt.Filters[:0],
-		Refused:         e.refused[:0],
-		Feasible:        e.feasible[:0],
-		ScoredBy:        attempt.ScoredBy[:0],
-		RuleScorers:     attempt.RuleScorers[:0],
-		Raw:             attempt.Raw[:0],
-		Scores:          attempt.Scores[:0],
+		Pod:         pod,
+		Cycle:       &framework.CycleState{},
+		Snapshot:    snapshot,
+		Nominations: framework.Nominations{IgnoreNominated: ignoreNominated},
+		Filtered: framework.Filtered{
+			Filters:  attempt.Filters[:0],
+			Refused:  e.refused[:0],
+			Feasible: e.feasible[:0],
+		},
+		Scored: framework.Scored{
+			ScoredBy:    attempt.ScoredBy[:0],
+			RuleScorers: attempt.RuleScorers[:0],
+			Raw:         attempt.Raw[:0],
+			Scores:      attempt.Scores[:0],
+		},
 	}
 	if e.attempts++; e.attempts%sampleEvery == 1 {
 		attempt.Observe = e.observer
@@ -141,7 +145,7 @@ func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, igno
 		return attempt
 	}
 	nodes := e.prepare(attempt)
-	attempt.PreFilterTook = time.Since(begin)
+	attempt.Took.PreFilter = time.Since(begin)
 	nodeLocal := countNodeLocal(attempt.Filters)
 	switch {
 	case attempt.PreFilterStatus != nil || attempt.Failed != nil:
@@ -165,7 +169,7 @@ func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, igno
 	if attempt.Refusals == nil {
 		e.refused = attempt.Refused
 	}
-	attempt.FilterTook = time.Since(begin)
+	attempt.Took.Filter = time.Since(begin)
 	return attempt
 }
 
@@ -181,7 +185,7 @@ func (e *Engine) choose(attempt *framework.Attempt, results *framework.ExtenderR
 		}
 		attempt.ChosenAt = int(e.best(attempt))
 		attempt.Chosen = attempt.Feasible[attempt.ChosenAt]
-		attempt.ScoreTook = time.Since(begin)
+		attempt.Took.Score = time.Since(begin)
 	}
 	observeOnNode(attempt, e.scorers, e.nodeScorers)
 	clear(e.nodeScorers)
@@ -347,7 +351,7 @@ func (e *Engine) score(attempt *framework.Attempt) {
 	if e.class != nil && e.sample(attempt) {
 		e.preScore(attempt)
 	}
-	attempt.PreScoreTook = time.Since(begin)
+	attempt.Took.PreScore = time.Since(begin)
 	if e.class != nil {
 		e.scoreAll(attempt, e.class)
 	} else {

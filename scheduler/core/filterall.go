@@ -62,7 +62,7 @@ func (c *class) refuseAll(a *framework.Attempt) bool {
 	if c.refusals == nil {
 		return false
 	}
-	c.refusals.Share(a)
+	c.refusals.Share(&a.Filtered)
 	return true
 }
 

@@ -38,11 +38,11 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *decisions.
 	decision.Nodes = int32(a.EvaluatedNodes)
 	decision.Feasible = int32(len(a.Feasible))
 	decision.ExtensionPoints = make([]decisions.ExtensionPoint, 0, mostPoints)
-	decision.AddPoint(decisions.PreFilter, a.PreFilterTook)
-	decision.AddPoint(decisions.Filter, a.FilterTook-a.PreFilterTook)
-	decision.AddPoint(decisions.PostFilter, a.PostFilterTook)
-	decision.AddPoint(decisions.PreScore, a.PreScoreTook)
-	decision.AddPoint(decisions.Score, a.ScoreTook-a.PreScoreTook)
+	decision.AddPoint(decisions.PreFilter, a.Took.PreFilter)
+	decision.AddPoint(decisions.Filter, a.Took.Filter-a.Took.PreFilter)
+	decision.AddPoint(decisions.PostFilter, a.Took.PostFilter)
+	decision.AddPoint(decisions.PreScore, a.Took.PreScore)
+	decision.AddPoint(decisions.Score, a.Took.Score-a.Took.PreScore)
 	small := len(a.Snapshot.Nodes) <= SmallCluster
 	if a.Chosen != nil {
 		decision.Node = a.Chosen.Name

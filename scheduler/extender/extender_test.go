@@ -503,7 +503,8 @@ func TestPreempt(t *testing.T) {
 				e.NodeCacheCapable = tt.cached
 				e.Ignorable = tt.ignorable
 			}), ext(url, filters))
-			a := &framework.Attempt{Pod: info("new", 50), Snapshot: snapshot, CallExtenders: func(run func()) { run() }}
+			a := &framework.Attempt{Pod: info("new", 50), Snapshot: snapshot}
+			a.CallExtenders = func(run func()) { run() }
 			left, err := s.ProcessPreemption(t.Context(), a, found)
 			var got []string
 			for _, c := range left {

@@ -13,32 +13,25 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Refusal is a node that does not fit, and the status of the plugin that refused it.
-type Refusal struct {
-	Node   *state.NodeInfo
-	Status *Status
-}
-
-// Attempt holds all results of one scheduling attempt. The Engine and the scheduler fill it; preemption and explain
-// read it.
+// Attempt holds all results of one scheduling attempt: what each of its steps found out, and how long they took. The
+// engine of package core and the scheduler fill it; preemption and explain read it.
 type Attempt struct {
 	Pod      *state.PodInfo
 	Cycle    *CycleState // the plugins' data of this attempt; it is also used after the attempt, until the pod is bound
 	Snapshot *state.Snapshot
-	Filters  []NamedFilter
-	// PreFilterStatus is set when a PreFilter refused all nodes; the attempt ends there.
-	PreFilterStatus *Status
 	// Failed is set when a plugin could not decide. The pod may or may not be schedulable; it is tried again later.
 	Failed *Status
-	// Refused are the filtered nodes that do not fit. The nodes that NodeNames exclude are not in it: they are counted
-	// in Excluded, and ExcludedBy is their status.
-	Refused []Refusal
-	// what Refused has in common with other attempts, which then must not be modified; nil: nothing
-	Refusals       *Refusals
-	ExcludedBy     *Status
-	Excluded       int
-	Feasible       []*state.NodeInfo
-	EvaluatedNodes int // number of filtered nodes
+	Filtered
+	Scored
+	Room
+	Nominations
+	// Took are the durations of the steps. Observe gets those of single plugins; nil: the attempt is not sampled.
+	Took    Took
+	Observe Observe
+}
+
+// Scored is what an attempt's scorers found out about the feasible nodes, and which node was chosen.
+type Scored struct {
 	// Scores of the plugins and extenders: Raw[p][i] is the score of Feasible[i] from ScoredBy[p], and Scores[p][i] is
 	// the same normalized. Totals[i] is the weighted sum. RuleScorers[p] has the rules of ScoredBy[p]; nil: it has
 	// none.
@@ -51,10 +44,18 @@ type Attempt struct {
 	Best     []int32
 	Chosen   *state.NodeInfo
 	ChosenAt int // in Feasible
+}
+
+// Nominations are what an attempt knows of the nodes that preemption has made room on before.
+type Nominations struct {
 	// NominatedBefore is the pod's nominated node from an earlier attempt; "": none.
 	NominatedBefore string
 	// IgnoreNominated selects nominated pods that do not count; nil: all count.
 	IgnoreNominated func(*state.PodInfo) bool
+}
+
+// Room is what PostFilter did for a pod that fits on no node, and what it needs for that.
+type Room struct {
 	// CallExtenders is set for pods that HTTP extenders are interested in. PostFilter sends the victims to them in the
 	// function run, during which other pods are scheduled. CallExtenders returns when run has returned. nil: PostFilter
 	// must not call extenders.
@@ -66,12 +67,11 @@ type Attempt struct {
 	DrainedNodes map[string]bool
 	// Preemption is PostFilter's choice of victims; nil: there are none.
 	Preemption *Preemption
+}
 
-	// Observe gets the durations of single plugins; nil: the attempt is not sampled.
-	Observe Observe
-
-	// Durations of the extension points. FilterTook includes PreFilterTook, ScoreTook includes PreScoreTook.
-	PreFilterTook, FilterTook, PostFilterTook, PreScoreTook, ScoreTook time.Duration
+// Took are the durations of an attempt's extension points. Filter includes PreFilter, Score includes PreScore.
+type Took struct {
+	PreFilter, Filter, PostFilter, PreScore, Score time.Duration
 }
 
 // Preemption is the node where victims are evicted, and the reason for its choice.
@@ -93,93 +93,6 @@ func (p *Preemption) NodeOf(victim *state.PodInfo) string {
 		return node
 	}
 	return p.Node
-}
-
-// NamedFilter is a NodeFilter with the name of the plugin whose PreFilter returned it.
-type NamedFilter struct {
-	Plugin string
-	NodeFilter
-}
-
-// Check runs the filters on one node and returns the first refusal; nil: the node fits.
-func Check(filters []NamedFilter, n *state.NodeInfo) *Status {
-	for i := range filters {
-		if st := filters[i].Filter(n); st != nil {
-			return st
-		}
-	}
-	return nil
-}
-
-// statuses counts the refused nodes by status.
-func (a *Attempt) statuses() map[*Status]int {
-	counts := map[*Status]int{}
-	var last *Status
-	run := 0
-	for i := range a.Refused {
-		if st := a.Refused[i].Status; st != last {
-			if last != nil {
-				counts[last] += run
-			}
-			last = st
-			run = 0
-		}
-		run++
-	}
-	if last != nil {
-		counts[last] += run
-	}
-	return counts
-}
-
-// RefusedBy returns the names of the plugins that refused a node, each once. The result must not be modified.
-func (a *Attempt) RefusedBy() []string {
-	if a.Refusals != nil {
-		return a.Refusals.refusedBy
-	}
-	return a.listRefusedBy()
-}
-
-func (a *Attempt) listRefusedBy() []string {
-	var names []string
-	add := func(st *Status) {
-		if st != nil && !slices.Contains(names, st.Plugin) {
-			names = append(names, st.Plugin)
-		}
-	}
-	add(a.PreFilterStatus)
-	add(a.ExcludedBy)
-	var last *Status
-	for i := range a.Refused {
-		if st := a.Refused[i].Status; st != last {
-			add(st)
-			last = st
-		}
-	}
-	return names
-}
-
-// Reasons counts the refused nodes by reason. The result must not be modified.
-func (a *Attempt) Reasons() map[string]int {
-	if a.Refusals != nil {
-		return a.Refusals.reasons
-	}
-	return a.countReasons()
-}
-
-func (a *Attempt) countReasons() map[string]int {
-	counts := map[string]int{}
-	for st, n := range a.statuses() {
-		for _, r := range st.Reasons {
-			counts[r] += n
-		}
-	}
-	if a.ExcludedBy != nil {
-		for _, r := range a.ExcludedBy.Reasons {
-			counts[r] += a.Excluded
-		}
-	}
-	return counts
 }
 
 // NoNodes is the message for a cluster without nodes.
@@ -234,16 +147,4 @@ func (a *Attempt) RelevantNominatedPods(nominated []*state.PodInfo) []*state.Pod
 		}
 	}
 	return relevant
-}
-
-// AdjustedFilters returns the filters for a state in which the added pods are on n and the removed ones are not.
-func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
-	out := make([]NamedFilter, len(filters))
-	for i, f := range filters {
-		out[i] = f
-		if f.Adjust != nil {
-			out[i].NodeFilter = f.Adjust(n, added, removed)
-		}
-	}
-	return out
 }

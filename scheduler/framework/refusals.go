@@ -62,12 +62,12 @@ func (r *Refusals) Update(place int32, n *state.NodeInfo, st *Status) bool {
 }
 
 // Share makes the refusals those of an attempt.
-func (r *Refusals) Share(a *Attempt) {
-	a.Refusals = r
-	a.Refused = r.all
-	a.EvaluatedNodes = len(r.all)
+func (r *Refusals) Share(f *Filtered) {
+	f.Refusals = r
+	f.Refused = r.all
+	f.EvaluatedNodes = len(r.all)
 	if r.reasons == nil {
-		r.reasons = a.countReasons()
-		r.refusedBy = a.listRefusedBy()
+		r.reasons = f.countReasons()
+		r.refusedBy = f.listRefusedBy()
 	}
 }

@@ -278,7 +278,7 @@ func (s *Scheduler) handleUnschedulable(
 	if len(attempt.Snapshot.Nodes) > 0 {
 		post := time.Now()
 		_ = profile.measure("PostFilter", func() error { return s.runPostFilter(ctx, profile, attempt) })
-		attempt.PostFilterTook = time.Since(post)
+		attempt.Took.PostFilter = time.Since(post)
 	}
 	message := attempt.Message()
 	refusedBy := attempt.RefusedBy()

@@ -107,7 +107,7 @@ func (s *Scheduler) callExtenders(
 		results, attempt.Failed = s.extenders.FilterAndPrioritize(ctx, attempt.Pod.Pod, nodes)
 	})
 	if attempt.Failed != nil {
-		attempt.FilterTook += time.Since(begin)
+		attempt.Took.Filter += time.Since(begin)
 	}
 	if results != nil {
 		results.RefusedByPlugins = append(results.RefusedByPlugins, attempt.Refused...)

@@ -211,9 +211,9 @@ func (p *profile) measureDecision(attempt *framework.Attempt, begin time.Time) {
 		status = "Unschedulable"
 	}
 	took := metrics.extensionPointDuration
-	took.WithLabelValues("Filter", status, p.SchedulerName).Observe(attempt.FilterTook.Seconds())
-	if attempt.ScoreTook > 0 {
-		took.WithLabelValues("Score", "Success", p.SchedulerName).Observe(attempt.ScoreTook.Seconds())
+	took.WithLabelValues("Filter", status, p.SchedulerName).Observe(attempt.Took.Filter.Seconds())
+	if attempt.Took.Score > 0 {
+		took.WithLabelValues("Score", "Success", p.SchedulerName).Observe(attempt.Took.Score.Seconds())
 	}
 }
 
