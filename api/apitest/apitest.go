@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apitest makes the pods and nodes that tests are about, with as many words as the test has something to say:
-// a name, and what is different about this one. A change is a plain function, so that a test writes its own next to
-// these. Tests of all rooms use it; it fills in no defaults, which are the server's.
+// Package apitest makes the pods, nodes and services that tests are about, with as many words as the test has something
+// to say: a name, and what is different about this one. A change is a plain function, so that a test writes its own
+// next to these. Tests of all rooms use it; it fills in no defaults, which are the server's.
 package apitest
 
 import (
@@ -18,12 +18,8 @@ import (
 // Pod is a pod called name ("namespace/name", or "name" in the namespace default), whose UID is the name too, with the
 // changes made in turn.
 func Pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
-	namespace, short, found := strings.Cut(name, "/")
-	if !found {
-		namespace = "default"
-		short = name
-	}
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: short, UID: types.UID(short)}}
+	p := &corev1.Pod{ObjectMeta: meta(name)}
+	p.UID = types.UID(p.Name)
 	for _, change := range changes {
 		change(p)
 	}
@@ -119,11 +115,18 @@ func NodeLabels(pairs ...string) func(*corev1.Node) {
 }
 
 // NodeReady makes the node ready.
-func NodeReady(n *corev1.Node) {
-	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-		Type:   corev1.NodeReady,
-		Status: corev1.ConditionTrue,
-	})
+func NodeReady(n *corev1.Node) { Condition(corev1.NodeReady, corev1.ConditionTrue)(n) }
+
+// Condition is a condition of the node.
+func Condition(kind corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status})
+	}
+}
+
+// Taints are taints of the node.
+func Taints(taints ...corev1.Taint) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, taints...) }
 }
 
 // PodCIDRs are the addresses of the node's pods.
@@ -134,6 +137,20 @@ func PodCIDRs(ranges ...string) func(*corev1.Node) {
 			n.Spec.PodCIDR = ranges[0]
 		}
 	}
+}
+
+// Service is a service called name, as a pod is in Pod, and without a UID.
+func Service(name string, spec corev1.ServiceSpec) *corev1.Service {
+	return &corev1.Service{ObjectMeta: meta(name), Spec: spec}
+}
+
+func meta(name string) metav1.ObjectMeta {
+	namespace, short, found := strings.Cut(name, "/")
+	if !found {
+		namespace = "default"
+		short = name
+	}
+	return metav1.ObjectMeta{Namespace: namespace, Name: short}
 }
 
 func add(to map[string]string, pairs []string) map[string]string {

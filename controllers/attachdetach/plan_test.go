@@ -12,6 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/api/core/volume"
 )
 
@@ -32,14 +33,9 @@ func TestNames(t *testing.T) {
 }
 
 func testNode(ready corev1.ConditionStatus, edit ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{volume.AnnotationManaged: "true"}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
-	}
-	for _, e := range edit {
-		e(n)
-	}
-	return n
+	managed := func(n *corev1.Node) { n.Annotations = map[string]string{volume.AnnotationManaged: "true"} }
+	base := []func(*corev1.Node){managed, apitest.Condition(corev1.NodeReady, ready)}
+	return apitest.Node("n1", append(base, edit...)...)
 }
 
 func has(d csiVolume, attached bool) attachment {

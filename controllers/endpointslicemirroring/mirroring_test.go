@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"keelson/api/apitest"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
@@ -171,13 +172,10 @@ func TestPlanLimits(t *testing.T) {
 func TestMirrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := func(name string, selector map[string]string) *corev1.Service {
-			return &corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-				Spec: corev1.ServiceSpec{
-					Selector: selector,
-					Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
-				},
-			}
+			return apitest.Service(name, corev1.ServiceSpec{
+				Selector: selector,
+				Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+			})
 		}
 		named := func(name string, change func(*corev1.Endpoints)) *corev1.Endpoints {
 			e := endpoints(change, subset("10.0.0.1", 80))

@@ -16,21 +16,16 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-helpers/storage/volume"
 
+	"keelson/api/apitest"
 	"keelson/api/core/localvolume"
 	"keelson/controllers/controllertest"
 )
 
 func node(name string) *corev1.Node {
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        name,
-			Labels:      map[string]string{localvolume.NodeHas: "true", corev1.LabelHostname: name + ".example.com"},
-			Annotations: map[string]string{localvolume.NodeAnnotation: "/data/volumes"},
-		},
-		Status: corev1.NodeStatus{
-			Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")},
-		},
-	}
+	n := apitest.Node(name, apitest.NodeLabels(localvolume.NodeHas, "true", corev1.LabelHostname, name+".example.com"))
+	n.Annotations = map[string]string{localvolume.NodeAnnotation: "/data/volumes"}
+	n.Status.Capacity = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")}
+	return n
 }
 
 func testClaim(edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	podkind "keelson/api/core/pod"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
@@ -26,20 +27,12 @@ import (
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func node(name string, ready corev1.ConditionStatus, f ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	n.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: ready},
-		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
-		{
-			Type:   corev1.NodePIDPressure,
-			Status: corev1.ConditionFalse,
-		},
-	}
-	for _, g := range f {
-		g(n)
-	}
-	return n
+	return apitest.Node(name, append([]func(*corev1.Node){
+		apitest.Condition(corev1.NodeReady, ready),
+		apitest.Condition(corev1.NodeMemoryPressure, corev1.ConditionFalse),
+		apitest.Condition(corev1.NodeDiskPressure, corev1.ConditionFalse),
+		apitest.Condition(corev1.NodePIDPressure, corev1.ConditionFalse),
+	}, f...)...)
 }
 
 func tainted(keys ...string) func(*corev1.Node) {

@@ -46,8 +46,7 @@ func start(t *testing.T, c *controllertest.Cluster, keep int) {
 
 func TestLostNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}},
+		cluster := controllertest.New(apitest.Node("n"), apitest.Node("gone"),
 			pod("a", "n", corev1.PodRunning, 0), pod("b", "gone", corev1.PodRunning, 0), pod("c", "never-was",
 				corev1.PodRunning, 0), pod("d", "", corev1.PodPending, 0))
 		start(t, cluster, -1)
@@ -89,7 +88,7 @@ func TestUnboundAndGoing(t *testing.T) {
 
 func TestTooManyFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(apitest.Node("n"),
 			pod("running", "n", corev1.PodRunning, time.Hour))
 		start(t, cluster, 3)
 		for i := range 6 {
@@ -120,9 +119,7 @@ func TestOutOfService(t *testing.T) {
 			return p
 		}
 		node := func(name string, ready corev1.ConditionStatus, taints ...corev1.Taint) *corev1.Node {
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
-			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
-			return n
+			return apitest.Node(name, apitest.Taints(taints...), apitest.Condition(corev1.NodeReady, ready))
 		}
 		out := corev1.Taint{
 			Key:    corev1.TaintNodeOutOfService,

@@ -94,7 +94,7 @@ func setTaints(t *testing.T, c *controllertest.Cluster, taints ...corev1.Taint) 
 
 func TestEvicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(apitest.Node("n"),
 			pod("now"), pod("soon", tolerates("a", 30)), pod("late", tolerates("a", 600)), pod("never",
 				tolerates("a", -1)))
 		cluster.Start(t, "taint-eviction-controller", newController)
@@ -155,8 +155,11 @@ func TestRestartKeepsCounting(t *testing.T) {
 				LastTransitionTime: metav1.NewTime(time.Now().Add(-20 * time.Second)),
 			},
 		}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-		n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}}
+		n := apitest.Node("n", apitest.Taints(corev1.Taint{
+			Key:       "a",
+			Effect:    corev1.TaintEffectNoExecute,
+			TimeAdded: &added,
+		}))
 		c := controllertest.New(n, old, later)
 		c.Start(t, "taint-eviction-controller", newController)
 		for _, tt := range []struct {
@@ -175,7 +178,7 @@ func TestRestartKeepsCounting(t *testing.T) {
 // TestSuccessorStaysItsOwnTime: a pod that took another's name while the watch was interrupted has all of its time.
 func TestSuccessorStaysItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(apitest.Node("n"),
 			pod("p", tolerates("a", 60)))
 		cluster.Start(t, "taint-eviction-controller", newController)
 		time.Sleep(time.Second)
@@ -207,7 +210,7 @@ func TestSuccessorStaysItsOwnTime(t *testing.T) {
 // moment.
 func TestLongerWithoutATaint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(apitest.Node("n"),
 			pod("p", tolerates("a", 30), tolerates("b", 120)))
 		cluster.Start(t, "taint-eviction-controller", newController)
 		time.Sleep(time.Second)

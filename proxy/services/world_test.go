@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/apitest"
 	"keelson/network/nft"
 )
 
@@ -300,15 +301,12 @@ func service(name, ip string, proto corev1.Protocol, change func(
 	*corev1.Service, *discoveryv1.EndpointSlice,
 ), addrs ...string,
 ) Input {
-	svc := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: corev1.ServiceSpec{
-			Type:       corev1.ServiceTypeClusterIP,
-			ClusterIP:  ip,
-			ClusterIPs: []string{ip},
-			Ports:      []corev1.ServicePort{{Port: 80, Protocol: proto}},
-		},
-	}
+	svc := apitest.Service(name, corev1.ServiceSpec{
+		Type:       corev1.ServiceTypeClusterIP,
+		ClusterIP:  ip,
+		ClusterIPs: []string{ip},
+		Ports:      []corev1.ServicePort{{Port: 80, Protocol: proto}},
+	})
 	slice := sliceOf(name, proto, 8080, addrs...)
 	if change != nil {
 		change(svc, slice)

@@ -5,9 +5,10 @@ package dynamicresources
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/apitest"
 )
 
 // TestTotals: the devices of a class are counted on the nodes that can use them, with those that are allocated.
@@ -45,7 +46,7 @@ func TestTotals(t *testing.T) {
 		{"a", 3, 1},
 		{"b", 1, 0},
 	} {
-		all, allocated := on(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: want.node}})
+		all, allocated := on(apitest.Node(want.node))
 		if all != want.all || allocated != want.allocated {
 			t.Errorf("node %s: %d devices, %d of them allocated; want %d, %d", want.node, all, allocated, want.all,
 				want.allocated)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"keelson/api/apitest"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -81,7 +82,7 @@ func podAsking(resources ...corev1.ResourceName) *corev1.Pod {
 
 func nodes(names ...string) (out []*corev1.Node) {
 	for _, n := range names {
-		out = append(out, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"of": n}}})
+		out = append(out, apitest.Node(n, apitest.NodeLabels("of", n)))
 	}
 	return out
 }

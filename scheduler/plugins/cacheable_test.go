@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/scheduler/core"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/schedtest"
@@ -20,7 +20,7 @@ import (
 func TestRememberedVerdicts(t *testing.T) {
 	cache := state.NewCache()
 	node := func(change func(*corev1.Node)) {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "ssd"}}}
+		n := apitest.Node("n", apitest.NodeLabels("disk", "ssd"))
 		n.Status.Allocatable = corev1.ResourceList{
 			corev1.ResourcePods:   *quantity("110"),
 			corev1.ResourceCPU:    *quantity("8"),

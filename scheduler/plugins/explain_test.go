@@ -6,16 +6,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/scheduler/state"
 )
 
 // TestAffinityInWords: which expression failed, and what the node has instead.
 func TestAffinityInWords(t *testing.T) {
-	info := state.NewNodeInfo(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "c", "disk": "ssd"}},
-	})
+	info := state.NewNodeInfo(apitest.Node("n", apitest.NodeLabels("zone", "c", "disk", "ssd")))
 	is := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/apitest"
 	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -104,13 +105,7 @@ func Node(name string, opts ...NodeOption) *corev1.Node {
 }
 
 // Labels adds labels, given as key, value, key, value.
-func Labels(kv ...string) NodeOption {
-	return func(n *corev1.Node) {
-		for i := 0; i+1 < len(kv); i += 2 {
-			n.Labels[kv[i]] = kv[i+1]
-		}
-	}
-}
+func Labels(kv ...string) NodeOption { return apitest.NodeLabels(kv...) }
 
 // Zone puts the node into a zone.
 func Zone(z string) NodeOption { return Labels(corev1.LabelTopologyZone, z) }
@@ -125,9 +120,7 @@ func Allocatable(name corev1.ResourceName, amount string) NodeOption {
 
 // Taint adds a taint.
 func Taint(key, value string, effect corev1.TaintEffect) NodeOption {
-	return func(n *corev1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: value, Effect: effect})
-	}
+	return apitest.Taints(corev1.Taint{Key: key, Value: value, Effect: effect})
 }
 
 // Cordoned makes the node unschedulable.
@@ -179,16 +172,10 @@ func Requests(cpu, memory string) PodOption {
 func In(ns string) PodOption { return func(p *corev1.Pod) { p.Namespace = ns } }
 
 // On binds the pod to a node.
-func On(node string) PodOption { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+func On(node string) PodOption { return apitest.On(node) }
 
 // Labelled adds labels, given as key, value, key, value.
-func Labelled(kv ...string) PodOption {
-	return func(p *corev1.Pod) {
-		for i := 0; i+1 < len(kv); i += 2 {
-			p.Labels[kv[i]] = kv[i+1]
-		}
-	}
-}
+func Labelled(kv ...string) PodOption { return apitest.Labels(kv...) }
 
 // Priority sets the pod's priority.
 func Priority(n int32) PodOption { return func(p *corev1.Pod) { p.Spec.Priority = &n } }

@@ -10,13 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/apitest"
 )
 
 // TestNodeChangesAndGoes: a node that has changed since the last refresh, and is gone before the next, takes no other
 // node's place.
 func TestNodeChangesAndGoes(t *testing.T) {
 	node := func(name, label string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"l": label}}}
+		return apitest.Node(name, apitest.NodeLabels("l", label))
 	}
 	for _, gone := range []string{"a", "b", "c"} {
 		c := NewCache()
@@ -40,10 +42,9 @@ func TestNodeChangesAndGoes(t *testing.T) {
 
 // TestChanged: the nodes that changed since a version are known while it is recent and the nodes are the same.
 func TestChanged(t *testing.T) {
-	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	cache := NewCache()
 	for i := range 3 {
-		cache.SetNode(node(fmt.Sprintf("n-%d", i)))
+		cache.SetNode(apitest.Node(fmt.Sprintf("n-%d", i)))
 	}
 	snapshot := cache.Refresh()
 	at := snapshot.Version()
@@ -75,7 +76,7 @@ func TestChanged(t *testing.T) {
 	if got, known := snapshot.Changed(recent); !known || !slices.Equal(got, []int32{1, 1}) {
 		t.Errorf("the last change: got %v, known %v", got, known)
 	}
-	cache.SetNode(node("n-3"))
+	cache.SetNode(apitest.Node("n-3"))
 	cache.Refresh()
 	if got, known := snapshot.Changed(recent); known {
 		t.Errorf("nodes may be at other places now: got %v", got)

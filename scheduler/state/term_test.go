@@ -8,13 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/api/apitest"
 )
 
 // TestNilSelectorCountsNoPod: a term without a label selector counts no pod, also where one whose selector is empty was
 // counted before. Both selectors are written as nothing.
 func TestNilSelectorCountsNoPod(t *testing.T) {
 	c := NewCache()
-	c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}})
+	c.SetNode(apitest.Node("n", apitest.NodeLabels("zone", "a")))
 	c.SetPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"},
 		Spec: corev1.PodSpec{

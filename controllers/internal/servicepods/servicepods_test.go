@@ -15,18 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson/api/apitest"
 	"keelson/client"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
 
 func service(namespace, name string, selector map[string]string) *corev1.Service {
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: corev1.ServiceSpec{
-			Selector: selector,
-		},
-	}
+	return apitest.Service(namespace+"/"+name, corev1.ServiceSpec{Selector: selector})
 }
 
 // TestWatch: a change of a pod wakes the services that it concerns and no other.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/component-helpers/storage/volume"
 
+	"keelson/api/apitest"
 	"keelson/api/core/localvolume"
 	"keelson/client/clienttest"
 	"keelson/scheduler/framework"
@@ -109,9 +110,7 @@ func podWith(name string, claims ...string) *state.PodInfo {
 func nodeNamed(name string) *state.NodeInfo {
 	return &state.NodeInfo{
 		Name: name,
-		Node: &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
-		},
+		Node: apitest.Node(name, apitest.NodeLabels(corev1.LabelHostname, name)),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/scheduler/state"
 )
 
@@ -23,7 +24,7 @@ func TestDiskInWords(t *testing.T) {
 			}}},
 		}
 	}
-	n := state.NewNodeInfo(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, state.NewPodInfo(with("holder")))
+	n := state.NewNodeInfo(apitest.Node("n"), state.NewPodInfo(with("holder")))
 	pod := state.NewPodInfo(with("p"))
 	if got, _, _ := (restrictionsFilter{disks: restrictedDisks(pod.Pod)}).Explain(pod, n,
 		nil); got != "disk data used by ns/holder" {
