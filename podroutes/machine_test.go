@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/apitest"
 	"keelson/network/mesh"
 )
 
@@ -26,7 +26,7 @@ func TestEndsOfOthers(t *testing.T) {
 		{"ff:ff:ff:ff:ff:ff", false},
 		{"", false},
 	} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}
+		n := apitest.Node("evil")
 		n.Annotations = map[string]string{AnnotationVTEP: tc.end}
 		if got := agent.machine(n).VTEP; (got != nil) != tc.want {
 			t.Errorf("with the end %s: got %s, want it: %v", tc.end, got, tc.want)

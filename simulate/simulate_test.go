@@ -212,9 +212,7 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 				clientset := clienttest.New()
 				ours := func(name string, change ...func(*corev1.Node)) {
 					t.Helper()
-					n := &corev1.Node{
-						ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelType: TypeFake}},
-					}
+					n := apitest.Node(name, apitest.NodeLabels(LabelType, TypeFake))
 					n.Spec.ProviderID = "fake://" + name
 					for _, c := range change {
 						c(n)

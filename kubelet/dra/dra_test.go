@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/client/clienttest"
 	"keelson/kubelet/dra/dratest"
 	"keelson/kubelet/plugin"
@@ -126,7 +127,7 @@ func (n *node) serve() {
 }
 
 func pod(name string, claims ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("pod-" + name)}}
+	p := apitest.Pod("dev/"+name, apitest.UID("pod-"+name))
 	container := corev1.Container{Name: "c"}
 	for _, of := range claims {
 		of, request, _ := strings.Cut(of, "/")

@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/apitest"
 )
 
 // large has one ConfigMap and one Secret of nearly 1 MiB in keys of 64 KiB.
@@ -70,10 +72,10 @@ func manyServices(n int) []*corev1.Service {
 	}
 	out := make([]*corev1.Service, n)
 	for i := range out {
-		out[i] = &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("service-with-a-name-%d", i)},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.9", Ports: ports},
-		}
+		out[i] = apitest.Service(fmt.Sprintf("ns/service-with-a-name-%d", i), corev1.ServiceSpec{
+			ClusterIP: "10.96.0.9",
+			Ports:     ports,
+		})
 	}
 	return out
 }
