@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +80,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"eventually":        eventually,
+			"alike":             alike,
 			"killcluster":       killCluster,
 			"killcontainer":     killContainer,
 			"freeport":          freePort,
@@ -108,34 +108,6 @@ func TestScripts(t *testing.T) {
 			"loopdevice":        loopDevice,
 		},
 	})
-}
-
-// eventually PATTERN COMMAND...: runs COMMAND until its output matches PATTERN, whose ^ and $ are a line's, for at most
-// a minute.
-func eventually(ts *testscript.TestScript, neg bool, args []string) {
-	if len(args) < 2 {
-		ts.Fatalf("usage: eventually PATTERN COMMAND...")
-	}
-	re, err := regexp.Compile("(?m)" + args[0])
-	ts.Check(err)
-	end := time.Now().Add(patience)
-	var out []byte
-	// each try costs a tenth of a second of processor time
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 400*time.Millisecond) {
-		ctx, cancel := context.WithDeadline(context.Background(), end.Add(5*time.Second))
-		cmd := exec.CommandContext(ctx, lookPath(ts, args[1]), args[2:]...)
-		cmd.Dir = ts.Getenv("WORK")
-		cmd.Env = environ(ts)
-		out, _ = cmd.CombinedOutput()
-		cancel()
-		if re.Match(out) != neg {
-			return
-		}
-		if time.Now().After(end) {
-			ts.Fatalf("%q never gave %q (negated: %v); the last output:\n%s", args[1:], args[0], neg, out)
-		}
-		time.Sleep(wait)
-	}
 }
 
 func lookPath(ts *testscript.TestScript, name string) string {
