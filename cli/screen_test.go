@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -256,5 +257,22 @@ func TestLongExamples(t *testing.T) {
 	}
 	if got := example(line, 100); got != line+"\n" {
 		t.Errorf("got\n%s\nwant it unchanged", got)
+	}
+}
+
+// TestStatusJSON: where nothing runs, the answer is an object for programs, too, and the exit code is 3.
+func TestStatusJSON(t *testing.T) {
+	var out strings.Builder
+	args := []string{"keelson", "status", "--data-dir", t.TempDir(), "-o", "json"}
+	code := Run(t.Context(), args, Stdio{Out: &out, Err: &out})
+	var got map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || code != 3 || got["pid"] != 0.0 {
+		t.Errorf("exit code %d, %v:\n%s", code, err, out.String())
+	}
+	out.Reset()
+	args[len(args)-1] = "xml"
+	if code := Run(t.Context(), args, Stdio{Out: &out, Err: &out}); code != 1 ||
+		!strings.Contains(out.String(), `--output "xml": json is the only format`) {
+		t.Errorf("exit code %d: %s", code, out.String())
 	}
 }

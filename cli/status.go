@@ -3,9 +3,13 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,12 +24,29 @@ func statusCommand(std Stdio) *cobra.Command {
 		Short: "Whether the cluster runs, its nodes and what it uses",
 		Args:  none,
 		Example: "  keelson status                         # exits with 3 where no cluster runs\n" +
-			"  keelson status --data-dir /tmp/a       # of the cluster in /tmp/a",
+			"  keelson status --data-dir /tmp/a       # of the cluster in /tmp/a\n" +
+			"  keelson status -o json                 # for programs",
 	}
 	dir := dataDirFlag(cmd)
+	var output string
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORMAT`: json, or lines for people")
+	_ = cmd.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"json"})))
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if output != "" && output != "json" {
+			return fmt.Errorf("--output %q: json is the only format", output)
+		}
 		status, err := maintenance.ReadStatus(c.Context(), datadir.Dir(*dir))
 		if err != nil {
+			return err
+		}
+		if output == "json" {
+			text, err := json.MarshalIndent(status, "", "    ")
+			if err == nil {
+				_, err = fmt.Fprintf(std.Out, "%s\n", text)
+			}
+			if err == nil && status.Pid == 0 {
+				err = exitError(3)
+			}
 			return err
 		}
 		if status.Pid == 0 {
@@ -61,7 +82,13 @@ func printStatus(out *screen, status *maintenance.Status, dir string) error {
 		add("network", "CNI, "+status.CNI)
 	}
 	add("network", status.WireGuard)
-	add("backup", status.Backup)
+	if status.Backup != nil {
+		style := ""
+		if status.Backup.Error != "" {
+			style = words.Red
+		}
+		styled(style, "backup", status.Backup.Text(time.Now()))
+	}
 	styled(words.Red, "expires", status.Certificates...)
 	if status.Problem != "" {
 		lines = append(lines, out.paint(words.Red, "the API does not answer: "+status.Problem))
@@ -74,6 +101,14 @@ func printStatus(out *screen, status *maintenance.Status, dir string) error {
 		add("pods", fmt.Sprintf("%d of %d Running", status.PodsRunning, status.Pods))
 		add("memory", fmt.Sprintf("%s, %s at most since the start", words.Bytes(status.Memory),
 			words.Bytes(status.Peak)))
+		add("disk", fmt.Sprintf("%s free of %s; the store has %s", words.Bytes(status.Disk.Free),
+			words.Bytes(status.Disk.Size), words.Bytes(status.Disk.Store)))
+		if len(status.Servers) > 1 {
+			add("servers", strings.Join(status.Servers, ", "))
+		}
+		for _, component := range slices.Sorted(maps.Keys(status.Leaders)) {
+			add("leader", component+" "+status.Leaders[component])
+		}
 		styled(words.Red, "unhealthy", status.Components...)
 		for _, rejected := range status.Rejected {
 			lines = append(lines, out.paint(words.Red, rejected))

@@ -212,22 +212,27 @@ func (s Schedule) report(last time.Time, err error) {
 	}
 }
 
-// backupLine is the line of `keelson status` about scheduled backups; empty: there are none, or none was tried yet.
-func backupLine(dir datadir.Dir, now time.Time) string {
+// readBackupState reads what report has written; nil: nothing.
+func readBackupState(dir datadir.Dir) *BackupState {
 	text, err := os.ReadFile(dir.Sub(datadir.BackupState))
 	if err != nil {
-		return ""
+		return nil
 	}
-	var state BackupState
-	if err := json.Unmarshal(text, &state); err != nil {
-		return "its state cannot be read: " + err.Error()
+	state := new(BackupState)
+	if err := json.Unmarshal(text, state); err != nil {
+		state.Error = "its outcome cannot be read: " + err.Error()
 	}
-	line := "none yet in " + state.Dir
-	if !state.Last.IsZero() {
-		line = fmt.Sprintf("%v ago in %s", now.Sub(state.Last).Round(time.Second), state.Dir)
+	return state
+}
+
+// Text says when the last backup was made, and what is wrong.
+func (s *BackupState) Text(now time.Time) string {
+	line := "none yet in " + s.Dir
+	if !s.Last.IsZero() {
+		line = fmt.Sprintf("%v ago in %s", now.Sub(s.Last).Round(time.Second), s.Dir)
 	}
-	if state.Error != "" {
-		line += ", the last try failed: " + state.Error
+	if s.Error != "" {
+		line += ", the last try failed: " + s.Error
 	}
 	return line
 }

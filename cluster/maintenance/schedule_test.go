@@ -100,7 +100,7 @@ func TestSchedule(t *testing.T) {
 		if got := names(t, s); !slices.Equal(got, want) {
 			t.Errorf("after 4 hours: %q, want %q", got, want)
 		}
-		if got := backupLine(s.Data, time.Now()); got != "0s ago in "+s.Dir {
+		if got := readBackupState(s.Data).Text(time.Now()); got != "0s ago in "+s.Dir {
 			t.Errorf("status: %q", got)
 		}
 	})
@@ -132,7 +132,7 @@ func TestScheduleFails(t *testing.T) {
 		if len(*failed) != 2 || !strings.Contains((*failed)[0], "no such file or directory") {
 			t.Errorf("reported: %q", *failed)
 		}
-		if got := backupLine(s.Data, time.Now()); !strings.HasPrefix(got, "none yet in "+s.Dir+", the last try failed: ") {
+		if got := readBackupState(s.Data).Text(time.Now()); !strings.HasPrefix(got, "none yet in "+s.Dir+", the last try failed: ") {
 			t.Errorf("status: %q", got)
 		}
 		if err := os.Rename(gone, s.Dir); err != nil {
@@ -143,7 +143,7 @@ func TestScheduleFails(t *testing.T) {
 		if got := names(t, s); len(got) != 1 {
 			t.Errorf("after the directory came back: %q", got)
 		}
-		if got := backupLine(s.Data, time.Now()); got != "1m0s ago in "+s.Dir {
+		if got := readBackupState(s.Data).Text(time.Now()); got != "1m0s ago in "+s.Dir {
 			t.Errorf("status: %q", got)
 		}
 		cancel()

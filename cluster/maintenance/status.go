@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -33,42 +35,63 @@ import (
 	"keelson/simulate"
 )
 
-// Status is what `keelson status` shows. Pid is 0 if nothing runs; Problem is set if the API does not answer.
+// Status is what `keelson status` shows, and the answer of `keelson status -o json`, whose fields stay. Pid is 0 if
+// nothing runs; Problem is set if the API does not answer.
 type Status struct {
-	Pid               int
-	URL               string
-	Problem           string
-	Nodes, NodesReady int
-	Pods, PodsRunning int
+	DataDir datadir.Dir `json:"dataDir"`
+	Pid     int         `json:"pid"`
+	URL     string      `json:"url,omitempty"`
+	Problem string      `json:"problem,omitempty"`
+	// Version is that of the running program.
+	Version    string `json:"version,omitempty"`
+	Nodes      int    `json:"nodes"`
+	NodesReady int    `json:"nodesReady"`
+	Pods       int    `json:"pods"`
+	// PodsRunning counts the pods of phase Running.
+	PodsRunning int `json:"podsRunning"`
+	// Servers are the addresses of the API servers.
+	Servers []string `json:"servers,omitempty"`
+	// Leaders are the instances that work, by component, where several may.
+	Leaders map[string]string `json:"leaders,omitempty"`
 	// Memory is the resident memory in bytes, Peak its maximum, which is usually reached during the start.
-	Memory, Peak int64
+	Memory int64 `json:"memoryBytes"`
+	Peak   int64 `json:"memoryPeakBytes"`
+	// Disk is that of the data directory.
+	Disk Disk `json:"disk"`
 	// Firewalls has a line for each foreign nftables chain with policy drop in the path of pod traffic, and whether it
 	// lets the pods' packets pass. Only root sees it.
-	Firewalls []string
+	Firewalls []string `json:"firewalls,omitempty"`
 	// Services warns that another cluster on this machine uses the same service CIDRs; empty: none does. Only root sees
 	// it.
-	Services string
+	Services string `json:"services,omitempty"`
 	// CNI is the CNI network in use, or why none is; empty: the built-in network.
-	CNI string
+	CNI string `json:"cni,omitempty"`
 	// WireGuard says which nodes encrypt their pod traffic; empty: none.
-	WireGuard string
+	WireGuard string `json:"wireguard,omitempty"`
 	// Rejected has a line for each configuration file that is not in use because it is wrong.
-	Rejected []string
+	Rejected []string `json:"rejectedFiles,omitempty"`
 	// Components are the unhealthy components of the control plane, with the reason.
-	Components []string
-	// Backup says when the last scheduled backup was made, and whether it failed; empty: there is no schedule.
-	Backup string
+	Components []string `json:"unhealthyComponents,omitempty"`
+	// Backup is the outcome of the last scheduled backup; nil: there is no schedule, or none was tried yet.
+	Backup *BackupState `json:"backup,omitempty"`
 	// Certificates has a line for each certificate that expires soon, or has expired.
-	Certificates []string
+	Certificates []string `json:"certificates,omitempty"`
+}
+
+// Disk is the file system of the data directory, in bytes.
+type Disk struct {
+	Size  int64 `json:"sizeBytes"`
+	Free  int64 `json:"freeBytes"`  // for the program
+	Store int64 `json:"storeBytes"` // of the embedded store
 }
 
 // ReadStatus asks the instance that runs on dir, if any.
 func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 	pid, err := dir.Running()
 	if err != nil || pid == 0 {
-		return Status{}, err
+		return Status{DataDir: dir}, err
 	}
-	status := Status{Pid: pid}
+	status := Status{DataDir: dir, Pid: pid, Disk: diskOf(dir)}
 	status.Memory, status.Peak = resident(pid)
 	if os.Getuid() == 0 {
 		_ = inNetworkOf(pid, func() { status.readNetwork(dir) }) // it has just ended
@@ -81,7 +104,7 @@ func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 		return status, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	status.URL = cfg.Host
-	status.Backup = backupLine(dir, time.Now())
+	status.Backup = readBackupState(dir)
 	cfg.WarningHandler = rest.NoWarnings{} // hides the deprecation warning of componentstatuses
 	cl, err := client.Remote(cfg, "keelson-status/"+version.Kubernetes)
 	if err != nil {
@@ -103,6 +126,7 @@ func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 		pods, err = cl.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err == nil {
 			status.count(nodes, pods)
+			status.readServers(ctx, cl)
 			status.Components = unhealthy(ctx, cl)
 			status.Rejected = rejectedFiles(ctx, cl.Discovery().RESTClient())
 		}
@@ -122,6 +146,54 @@ func certificateWarnings(list []pki.Info, now time.Time) []string {
 		}
 	}
 	return out
+}
+
+// diskOf measures the disk of the data directory. What cannot be measured is 0.
+func diskOf(dir datadir.Dir) Disk {
+	var disk Disk
+	var fs unix.Statfs_t
+	if err := unix.Statfs(string(dir), &fs); err == nil {
+		disk.Size = int64(fs.Blocks) * fs.Frsize
+		disk.Free = int64(fs.Bavail) * fs.Frsize
+	}
+	files, _ := os.ReadDir(dir.Sub("store")) // the store has no directories; none: there is no store
+	for _, file := range files {
+		if info, err := file.Info(); err == nil {
+			disk.Store += info.Size()
+		}
+	}
+	return disk
+}
+
+// readServers reads which servers there are, and who leads. Errors are ignored: an API server of others may lack what
+// is read here.
+func (s *Status) readServers(ctx context.Context, c kubernetes.Interface) {
+	if v, err := c.Discovery().ServerVersion(); err == nil {
+		s.Version = v.GitVersion
+	}
+	slices, err := c.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=kubernetes",
+	})
+	if err == nil {
+		for _, slice := range slices.Items {
+			for _, e := range slice.Endpoints {
+				s.Servers = append(s.Servers, e.Addresses...)
+			}
+		}
+	}
+	leases, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, lease := range leases.Items {
+		elected := lease.Name == "kube-controller-manager" || lease.Name == "kube-scheduler"
+		if holder := lease.Spec.HolderIdentity; elected && holder != nil {
+			if s.Leaders == nil {
+				s.Leaders = map[string]string{}
+			}
+			s.Leaders[lease.Name] = *holder
+		}
+	}
 }
 
 // readNetwork reads the warnings about the network namespace in which it is called.
