@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"keelson/api/apitest"
 	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/cri"
@@ -182,31 +183,20 @@ func (h *harness) run() (stop func()) {
 }
 
 func testPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:       name,
-			Namespace:  "default",
-			UID:        types.UID("uid-" + name),
-			Generation: 1,
-			Labels:     map[string]string{"app": name},
-		},
-		Spec: corev1.PodSpec{
-			NodeName:      nodeName,
-			RestartPolicy: corev1.RestartPolicyAlways,
-			DNSPolicy:     corev1.DNSClusterFirst,
-			Containers: []corev1.Container{{
-				Name:                     "c",
-				Image:                    critest.HelloImage,
-				ImagePullPolicy:          corev1.PullIfNotPresent,
-				TerminationMessagePath:   "/dev/termination-log",
-				TerminationMessagePolicy: corev1.TerminationMessageReadFile,
-			}},
-		},
+	stored := func(p *corev1.Pod) {
+		p.Generation = 1
+		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		p.Spec.DNSPolicy = corev1.DNSClusterFirst
+		p.Spec.Containers = []corev1.Container{{
+			Name:                     "c",
+			Image:                    critest.HelloImage,
+			ImagePullPolicy:          corev1.PullIfNotPresent,
+			TerminationMessagePath:   "/dev/termination-log",
+			TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		}}
 	}
-	for _, c := range change {
-		c(pod)
-	}
-	return pod
+	as := []func(*corev1.Pod){apitest.UID("uid-" + name), apitest.On(nodeName), apitest.Labels("app", name), stored}
+	return apitest.Pod(name, append(as, change...)...)
 }
 
 func (h *harness) create(p *corev1.Pod) *corev1.Pod {

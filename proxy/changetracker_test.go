@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson/api/apitest"
 	"keelson/client"
 	"keelson/client/clienttest"
 )
@@ -19,7 +20,7 @@ import (
 // time after the whole table was written.
 func TestFirstBatchIsWhole(t *testing.T) {
 	const n = 2000
-	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}}
+	objects := []runtime.Object{apitest.Node("node")}
 	for i := range n {
 		objects = append(objects, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", i)},

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/api/apitest"
 	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/lib/waittest"
@@ -79,7 +80,7 @@ func newWorld(t *testing.T) *world {
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")},
 		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
-	w.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
+	w.put(apitest.Node("node"))
 	for name, m := range map[string]*nettest.Machine{"a": w.a, "b": w.b} {
 		w.echo(m, name)
 		w.echoUDP(m, name)
@@ -212,15 +213,12 @@ func (w *world) until(what, want string, got func() string) {
 // serve makes a Service with its endpoints; change may alter it.
 func (w *world) serve(name, ip string, proto corev1.Protocol, change func(*corev1.Service), pods ...string) {
 	w.t.Helper()
-	svc := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: corev1.ServiceSpec{
-			Type:       corev1.ServiceTypeClusterIP,
-			ClusterIP:  ip,
-			ClusterIPs: []string{ip},
-			Ports:      []corev1.ServicePort{{Port: 80, Protocol: proto}},
-		},
-	}
+	svc := apitest.Service(name, corev1.ServiceSpec{
+		Type:       corev1.ServiceTypeClusterIP,
+		ClusterIP:  ip,
+		ClusterIPs: []string{ip},
+		Ports:      []corev1.ServicePort{{Port: 80, Protocol: proto}},
+	})
 	if change != nil {
 		change(svc)
 	}
