@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/api/apitest"
 	"keelson/cluster/clustertest"
 	"keelson/dns"
 )
@@ -22,7 +22,7 @@ func TestBothFamilies(t *testing.T) {
 	var cfg clustertest.Config
 	cfg.Services.ClusterIPRange = "10.96.0.0/16,fd00:96::/108"
 	cluster := clustertest.Start(t, cfg)
-	if _, err := cluster.CoreV1().Nodes().Create(t.Context(), apitest.Node("n"),
+	if _, err := cluster.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

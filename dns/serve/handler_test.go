@@ -14,7 +14,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/api/apitest"
 	"keelson/dns/forward"
 	"keelson/dns/settings"
 	"keelson/dns/zone"
@@ -27,8 +26,17 @@ func desk(t testing.TB, config string) *Handler {
 	t.Helper()
 	index := zone.New("cluster.local", 5)
 	index.SetNamespace("default")
-	index.SetService(apitest.Service("web", corev1.ServiceSpec{ClusterIP: "10.96.0.5"}))
-	index.SetService(apitest.Service("many", corev1.ServiceSpec{ClusterIP: "None"}))
+	index.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      "web",
+		},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.5"},
+	})
+	index.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "None"},
+	})
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default",
 		Name:      "many-1",
@@ -38,10 +46,10 @@ func desk(t testing.TB, config string) *Handler {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.1.%d", i)}})
 	}
 	index.SetSlice(s)
-	index.SetService(apitest.Service("ext", corev1.ServiceSpec{
-		Type:         corev1.ServiceTypeExternalName,
-		ExternalName: "db.example",
-	}))
+	index.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ext"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example"},
+	})
 	c, err := settings.Parse([]byte(config), "cluster.local")
 	if err != nil {
 		t.Fatal(err)
