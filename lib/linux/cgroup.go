@@ -21,14 +21,35 @@ func CgroupDirs(mode CgroupMode, path string) ([]string, error) {
 	if mode == CgroupV2 {
 		return []string{filepath.Join(CgroupRoot, path)}, nil
 	}
-	entries, err := os.ReadDir(CgroupRoot)
+	roots, err := hierarchies(CgroupRoot)
 	if err != nil {
 		return nil, fmt.Errorf("list cgroup hierarchies: %w", err)
 	}
+	for i, root := range roots {
+		roots[i] = filepath.Join(root, path)
+	}
+	return roots, nil
+}
+
+// hierarchies are the directories of root where a hierarchy is mounted. A plain directory, such as one for a controller
+// that another namespace has mounted, would take files and limit nothing.
+func hierarchies(root string) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
 	var out []string
 	for _, e := range entries {
-		if e.IsDir() { // "cpu" may be a link to "cpu,cpuacct"
-			out = append(out, filepath.Join(CgroupRoot, e.Name(), path))
+		if !e.IsDir() { // "cpu" may be a link to "cpu,cpuacct"
+			continue
+		}
+		dir := filepath.Join(root, e.Name())
+		var mounted unix.Statfs_t
+		if err := unix.Statfs(dir, &mounted); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		if mounted.Type == unix.CGROUP_SUPER_MAGIC || mounted.Type == unix.CGROUP2_SUPER_MAGIC {
+			out = append(out, dir)
 		}
 	}
 	return out, nil
