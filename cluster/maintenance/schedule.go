@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +95,7 @@ func (s Schedule) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	for {
-		due := time.Until(last.Add(s.Every))
+		due := min(time.Until(last.Add(s.Every)), s.Every) // the clock may have gone back
 		if err != nil {
 			due = max(due, min(backupRetry, s.Every))
 		}
@@ -129,15 +130,17 @@ func (s Schedule) make(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	s.Log.Info("backup written", "file", path, "objects", sum.Keys, "took", time.Since(begin))
-	return now, s.prune()
+	return now, s.prune(filepath.Base(path))
 }
 
-// prune deletes the oldest backups beyond Keep, and what interrupted ones left.
-func (s Schedule) prune() error {
+// prune deletes the oldest backups beyond Keep, and what interrupted ones left. made is the name of the newest. Names
+// after it are of a time when the clock was wrong, or it is wrong now: these backups are neither counted nor deleted.
+func (s Schedule) prune(made string) error {
 	whole, partial, err := s.files()
 	if err != nil {
 		return err
 	}
+	whole = slices.DeleteFunc(whole, func(name string) bool { return name > made })
 	if s.Keep == 0 || len(whole) < s.Keep {
 		whole = nil
 	} else {
@@ -170,18 +173,21 @@ func (s Schedule) files() (whole, partial []string, err error) {
 	return whole, partial, nil
 }
 
-// newest is the time of the newest backup in Dir; zero: there is none.
+// newest is the time of the newest backup in Dir; zero: there is none. One from the future does not count: a clock that
+// was wrong must not end the backups.
 func (s Schedule) newest() (time.Time, error) {
 	whole, _, err := s.files()
-	if err != nil || len(whole) == 0 {
+	if err != nil {
 		return time.Time{}, err
 	}
-	text := strings.TrimSuffix(strings.TrimPrefix(whole[len(whole)-1], "keelson-"), ".backup")
-	at, err := time.Parse(backupTime, text)
-	if now := time.Now(); at.After(now) {
-		return now, err // a clock that was wrong must not end the backups
+	now := time.Now()
+	for _, name := range slices.Backward(whole) {
+		text := strings.TrimSuffix(strings.TrimPrefix(name, "keelson-"), ".backup")
+		if at, err := time.Parse(backupTime, text); err == nil && !at.After(now) { // February has no 30th
+			return at, nil
+		}
 	}
-	return at, err
+	return time.Time{}, nil
 }
 
 // BackupState is the outcome of the last scheduled backup, as `keelson status` shows it.

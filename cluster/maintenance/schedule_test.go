@@ -156,14 +156,43 @@ func TestScheduleFails(t *testing.T) {
 	}
 }
 
-// TestNewestOfAWrongClock: a backup from the future does not end the backups.
+// TestNewestOfAWrongClock: a backup from the future neither ends the backups nor hides the last one, and what is no
+// time is no error.
 func TestNewestOfAWrongClock(t *testing.T) {
 	s, _ := newSchedule(t)
-	if err := os.WriteFile(filepath.Join(s.Dir, "keelson-21000101T000000Z.backup"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"21000101T000000Z", "20230101T000000Z", "20230230T000000Z"} {
+		if err := os.WriteFile(filepath.Join(s.Dir, "keelson-"+name+".backup"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if at, err := s.newest(); err != nil || time.Since(at) > time.Minute || time.Since(at) < 0 {
-		t.Errorf("the newest is of %v, %v", at, err)
+	want := time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC)
+	if at, err := s.newest(); err != nil || !at.Equal(want) {
+		t.Errorf("the newest is of %v, %v, want %v", at, err, want)
+	}
+}
+
+// TestPruneAfterAWrongClock: backups from the future do not make the schedule delete the one that it has made.
+func TestPruneAfterAWrongClock(t *testing.T) {
+	s, failed := newSchedule(t)
+	s.Keep = 1
+	const future = "keelson-21000101T000000Z.backup"
+	for _, name := range []string{"keelson-19990101T000000Z.backup", future} {
+		if err := os.WriteFile(filepath.Join(s.Dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // from 2000-01-01 on
+		made, err := s.make(t.Context())
+		if err != nil || made.IsZero() {
+			t.Fatal(made, err)
+		}
+		want := []string{"keelson-20000101T000000Z.backup", future}
+		if got := names(t, s); !slices.Equal(got, want) {
+			t.Errorf("left %q, want %q", got, want)
+		}
+	})
+	if len(*failed) > 0 {
+		t.Errorf("failed: %q", *failed)
 	}
 }
 
