@@ -61,14 +61,17 @@ func (m Machine) Install(ctx context.Context, r Request) error {
 	s := r.Service
 	old, installed := m.read(manager, s.Name)
 	s.Program, s.Copied = m.place(r.Running)
-	if installed && old.Program == s.Program {
-		s.Copied = old.Copied // it runs from where it was copied to
+	if installed && old.Program == s.Program && old.Copied {
+		s.Copied = true // it may run from where it was copied to
 	}
 	if err := m.allowed(manager, s, r, installed); err != nil {
 		return err
 	}
 	begin := time.Now()
-	changed := false
+	pending, changed, err := m.begin(s.Name)
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
 	write := func(path string, mode fs.FileMode, content []byte) {
 		var wrote bool
 		if err == nil {
@@ -98,10 +101,34 @@ func (m Machine) Install(ctx context.Context, r Request) error {
 		return fmt.Errorf("install: %w", err)
 	}
 	m.Progress(manager.file(s.Name), time.Since(begin))
-	if !m.Starts || r.NoStart {
+	if m.Starts && !r.NoStart {
+		if err := m.start(ctx, manager, s.Name, changed); err != nil {
+			return err
+		}
+		changed = false
+	}
+	if !m.Starts || changed { // the next installation restarts the service
 		return nil
 	}
-	return m.start(ctx, manager, s.Name, changed)
+	return os.Remove(pending)
+}
+
+func pendingFile(name string) string { return "/run/" + name + ".install" }
+
+// begin makes a file that lasts until the next boot, or until the service runs with what is installed: an installation
+// that is interrupted, or starts nothing, must not look finished to the next one. changed says that the file was there.
+func (m Machine) begin(name string) (pending string, changed bool, err error) {
+	pending = m.at(pendingFile(name))
+	if !m.Starts {
+		return pending, false, nil
+	}
+	if datadir.Exists(pending) {
+		return pending, true, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(pending), 0o755); err != nil {
+		return pending, false, err
+	}
+	return pending, false, os.WriteFile(pending, nil, 0o600)
 }
 
 // allowed returns an error if the request must not be carried out on this machine.
@@ -240,7 +267,11 @@ func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.
 func (m Machine) put(path string, mode fs.FileMode, content []byte) (changed bool, err error) {
 	path = m.at(path)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
-		return false, nil
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() == mode {
+			return false, err
+		}
+		return false, os.Chmod(path, mode)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err

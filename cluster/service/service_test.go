@@ -186,6 +186,57 @@ func TestInstallAgain(t *testing.T) {
 	}
 }
 
+// TestInstallOverAProgram: a program that the user has put in its place is replaced by a newer one, too.
+func TestInstallOverAProgram(t *testing.T) {
+	m := newMachine(t)
+	if err := m.Install(t.Context(), m.request("up")); err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(m.Root, "/etc/systemd/system/keelson.service")
+	m.write(unit, strings.ReplaceAll(m.read("/etc/systemd/system/keelson.service"), " copied", "")) // it ran from there
+	m.write(m.running, "newer program")
+	if err := m.Install(t.Context(), m.request("up")); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.read("/usr/local/bin/keelson"); got != "newer program" {
+		t.Errorf("the program is %q", got)
+	}
+}
+
+// TestInstallHalfDone: an installation that started nothing, or was interrupted before it, is not taken for a finished
+// one.
+func TestInstallHalfDone(t *testing.T) {
+	m := newMachine(t)
+	m.Starts = true
+	if err := m.Install(t.Context(), m.request("up")); err != nil {
+		t.Fatal(err)
+	}
+	m.write(m.running, "newer program")
+	r := m.request("up")
+	r.NoStart = true
+	if err := m.Install(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"systemctl restart keelson.service", "systemctl is-active keelson.service"} {
+		if err := m.Install(t.Context(), m.request("up")); err != nil || m.commands[len(m.commands)-1] != want {
+			t.Errorf("commands %q, want %s last, %v", m.commands, want, err)
+		}
+	}
+	flags := filepath.Join(m.Root, service.FlagsFile("keelson"))
+	m.write(flags, "token: x\n")
+	if err := os.Chmod(flags, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r = m.request("up")
+	r.Flags = []byte("token: x\n")
+	if err := m.Install(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(flags); err != nil || info.Mode() != 0o600 {
+		t.Errorf("flags, which may be a token: %v, %v", info.Mode(), err)
+	}
+}
+
 // TestRefused: nothing is written when the request cannot be carried out.
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct {

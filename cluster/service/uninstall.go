@@ -51,7 +51,7 @@ func (m Machine) Uninstall(ctx context.Context, s Service, purge bool, down func
 			return err
 		}
 	}
-	files := []string{manager.link(s.Name), FlagsFile(s.Name)}
+	files := []string{manager.link(s.Name), FlagsFile(s.Name), pendingFile(s.Name)}
 	if s.Copied && !slices.ContainsFunc(m.services(manager), func(other Service) bool {
 		return other.Name != s.Name && other.Program == s.Program
 	}) {
