@@ -162,6 +162,6 @@ func dataDirFlag(c *cobra.Command) *string {
 
 // dataDirVar adds --data-dir to flags; shells complete it with directories.
 func dataDirVar(fl *pflag.FlagSet, dir *string) {
-	fl.StringVar(dir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	fl.StringVar(dir, "data-dir", string(defaultDataDir()), "directory `DIR` that holds the cluster")
 	_ = fl.SetAnnotation("data-dir", cobra.BashCompSubdirsInDir, []string{})
 }

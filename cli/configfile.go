@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,11 @@ func configFlagOf(fl *pflag.FlagSet, path *string) {
 // line; after one, the command must not go on, because some flags may be set. Relative file names are resolved from the
 // directory of the file that has them. The files named in except are not read.
 func readConfig(cmd *cobra.Command, path string, except ...string) error {
+	return readConfigAs(cmd, path, "", except...)
+}
+
+// readConfigAs is readConfig of files that will be in the directory home; empty: they stay where they are.
+func readConfigAs(cmd *cobra.Command, path, home string, except ...string) error {
 	paths, err := configFiles(path)
 	if err != nil {
 		return fmt.Errorf("--%s: %w", configFlag, err)
@@ -50,7 +56,7 @@ func readConfig(cmd *cobra.Command, path string, except ...string) error {
 		return err
 	}
 	for _, path := range paths {
-		dir, err := filepath.Abs(filepath.Dir(path))
+		dir, err := filepath.Abs(cmp.Or(home, filepath.Dir(path)))
 		if err != nil {
 			return err
 		}

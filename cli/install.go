@@ -143,10 +143,7 @@ func installRequest(role *cobra.Command, args []string, m service.Machine, name 
 		return r, err
 	}
 	if given := fl.Lookup(configFlag).Value.String(); given != "" {
-		if r.Config, err = os.ReadFile(given); err != nil {
-			return r, fmt.Errorf("--%s: %w", configFlag, err)
-		}
-		if err := readConfig(role, given); err != nil {
+		if r.Config, err = givenConfig(role, given, filepath.Join("/", m.Root, service.Directory(name))); err != nil {
 			return r, err
 		}
 	}
@@ -161,6 +158,19 @@ func installRequest(role *cobra.Command, args []string, m service.Machine, name 
 	}
 	r.DataDir, err = filepath.Abs(fl.Lookup("data-dir").Value.String())
 	return r, err
+}
+
+// givenConfig reads the file that will be the configuration in the directory home.
+func givenConfig(role *cobra.Command, path, home string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", configFlag, err)
+	}
+	if more, err := configFiles(path); err == nil && len(more) > 1 {
+		return nil, fmt.Errorf("--%s: the service would not read %s: write it into %s", configFlag, more[1],
+			filepath.Join(home, "config.yaml.d"))
+	}
+	return content, readConfigAs(role, path, home)
 }
 
 // flagLines is a configuration file with the flags that were given; nil: none was.

@@ -65,6 +65,43 @@ func TestInstallFlags(t *testing.T) {
 	}
 }
 
+// TestInstallConfig: names in the file given with --config are those that the service finds where the copy is.
+func TestInstallConfig(t *testing.T) {
+	given := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(given, []byte("data-dir: data\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if out, code := install(t, root, "--config", given); code != 0 {
+		t.Fatal(out)
+	}
+	unit, err := os.ReadFile(filepath.Join(root, "etc/systemd/system/keelson.service"))
+	want := "data-dir: " + filepath.Join(root, "etc/keelson/data") + "\n"
+	if err != nil || !strings.Contains(string(unit), want) {
+		t.Errorf("the unit lacks %s:\n%s, %v", want, unit, err)
+	}
+	root = t.TempDir()
+	t.Chdir(root)
+	if out, code := install(t, root, "up", "--data-dir", "mine"); code != 0 {
+		t.Fatal(out)
+	}
+	flags, err := os.ReadFile(filepath.Join(root, "etc/keelson/config.yaml.d/50-install.yaml"))
+	want = "data-dir: " + filepath.Join(root, "mine") + "\n" // the service runs in /
+	if err != nil || !strings.Contains(string(flags), want) {
+		t.Errorf("the flags lack %s:\n%s, %v", want, flags, err)
+	}
+	if err := os.Mkdir(given+".d", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(given+".d", "a.yaml"), []byte("port: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := install(t, t.TempDir(), "--config", given); code == 0 ||
+		!strings.Contains(out, "the service would not read "+given+".d/a.yaml") {
+		t.Errorf("flags that are not copied: %s", out)
+	}
+}
+
 // TestInstallRefuses: one sentence, and nothing is written.
 func TestInstallRefuses(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "c.yaml")

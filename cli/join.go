@@ -258,7 +258,7 @@ func joinCommandAndRequest(std Stdio) (*cobra.Command, *membership.JoinRequest) 
 		}
 		fl := cmd.Flags()
 		dataDirVar(fl, (*string)(&cfg.DataDir))
-		fl.Lookup("data-dir").Usage = "directory that holds the node"
+		fl.Lookup("data-dir").Usage = "directory `DIR` that holds the node"
 		fl.BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
 		flags.Add(fl, role.Rows(&cfg))
 		cfg.API.Flags = flags.Values(fl)
