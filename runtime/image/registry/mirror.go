@@ -107,8 +107,9 @@ func (r *Registries) plainMirror(host string) bool {
 
 // login returns the credentials of the settings for an endpoint; nil: none.
 func (r *Registries) login(e Endpoint) *Auth {
+	address := hostPort(registryHost(e.Host), e.scheme())
 	for host, settings := range r.hosts {
-		if sameRegistry(host, e.Host) {
+		if hostPort(registryHost(host), e.scheme()) == address {
 			return settings.Auth
 		}
 	}

@@ -7,7 +7,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -79,6 +81,9 @@ type settingsFile struct {
 	} `json:"configs"`
 }
 
+// hostForm is HOST[:PORT]. HOST may be an address.
+var hostForm = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+
 // ParseSettings reads a registries.yaml. read reads the files that it names. What it returns can be given to New.
 func ParseSettings(raw []byte, read func(path string) ([]byte, error)) (Settings, error) {
 	var file settingsFile
@@ -88,9 +93,25 @@ func ParseSettings(raw []byte, read func(path string) ([]byte, error)) (Settings
 	}
 	s := Settings{Mirrors: map[string]Mirror{}, Hosts: map[string]Host{}}
 	for host, mirror := range file.Mirrors {
+		if registryHost(host) != host { // no image is of it
+			return Settings{}, fmt.Errorf("mirrors: %s is %s: write that", host, registryHost(host))
+		}
+		if host != "*" && !hostForm.MatchString(host) {
+			return Settings{}, fmt.Errorf("mirrors: %q is not of the form HOST[:PORT], or \"*\"", host)
+		}
 		s.Mirrors[host] = Mirror{Endpoints: mirror.Endpoint, Rewrite: mirror.Rewrite}
 	}
-	for name, config := range file.Configs {
+	seen := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(file.Configs)) {
+		config := file.Configs[name]
+		if !hostForm.MatchString(name) { // also "*": a login is for one host
+			return Settings{}, fmt.Errorf("configs: %q is not of the form HOST[:PORT]", name)
+		}
+		address := hostPort(registryHost(name), "https")
+		if other, ok := seen[address]; ok {
+			return Settings{}, fmt.Errorf("configs: %s and %s are one host: write one of them", other, name)
+		}
+		seen[address] = name
 		host := Host{SkipVerify: config.TLS.InsecureSkipVerify}
 		if config.Auth != nil {
 			host.Auth = &Auth{
@@ -98,6 +119,9 @@ func ParseSettings(raw []byte, read func(path string) ([]byte, error)) (Settings
 				Password:      config.Auth.Password,
 				Auth:          config.Auth.Auth,
 				IdentityToken: config.Auth.IdentityToken,
+			}
+			if _, err := host.Auth.authenticator(name); err != nil {
+				return Settings{}, fmt.Errorf("configs: %s: auth is not base64 of user:password", name)
 			}
 		}
 		for _, file := range []struct {

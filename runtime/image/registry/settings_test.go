@@ -42,8 +42,10 @@ configs:
   mirror.test:5000:
     auth: {username: me, password: secret}
     tls: {insecure_skip_verify: true}
-  docker.io:
+  registry-1.docker.io:
     auth: {identity_token: tok}
+  registry.test:443:
+    auth: {username: port}
 `), noFile)
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +90,7 @@ configs:
 		"mirror.test:5000": {Username: "me", Password: "secret"},
 		"docker.io":        {IdentityToken: "tok"},
 		"mirror.test":      nil, // another port
+		"registry.test":    {Username: "port"},
 		"quay.io":          nil,
 	} {
 		if got := r.login(Endpoint{Host: host}); !reflect.DeepEqual(got, want) {
@@ -111,17 +114,24 @@ func TestParseSettingsRefuses(t *testing.T) {
 		return noFile(path)
 	}
 	for text, want := range map[string]string{
-		"mirors: {}":                                 `unknown field "mirors"`,
-		"mirrors: {a: {endpoints: [x]}}":             `unknown field "endpoints"`,
-		"mirrors: {a: {endpoint: [b.test]}}":         `mirror of a: "b.test" is not of the form http[s]://`,
-		"mirrors: {a: {endpoint: [ftp://b]}}":        `mirror of a: "ftp://b" is not of the form http[s]://`,
-		"mirrors: {a: {rewrite: {'(': b}}}":          "mirror of a: rewrite: error parsing regexp",
-		"configs: {a: {tls: {ca_file: none}}}":       "a: open none: file does not exist",
-		"configs: {a: {tls: {ca_file: ca.pem}}}":     "a: ca_file contains no certificate",
-		"configs: {a: {tls: {key_file: ca.pem}}}":    "a: cert_file and key_file: ",
-		"configs: {a: {auth: {username: [s3cr3t]}}}": "username",
-		"configs: [":   "yaml: ",
-		"a: 1\na: 2\n": `key "a" already set`,
+		"mirors: {}":                                                            `unknown field "mirors"`,
+		"mirrors: {a: {endpoints: [x]}}":                                        `unknown field "endpoints"`,
+		"mirrors: {a: {endpoint: [b.test]}}":                                    `mirror of a: "b.test" is not of the form http[s]://`,
+		"mirrors: {a: {endpoint: [ftp://b]}}":                                   `mirror of a: "ftp://b" is not of the form http[s]://`,
+		"mirrors: {a: {rewrite: {'(': b}}}":                                     "mirror of a: rewrite: error parsing regexp",
+		"configs: {a: {tls: {ca_file: none}}}":                                  "a: open none: file does not exist",
+		"configs: {a: {tls: {ca_file: ca.pem}}}":                                "a: ca_file contains no certificate",
+		"configs: {a: {tls: {key_file: ca.pem}}}":                               "a: cert_file and key_file: ",
+		"configs: {a: {auth: {username: [s3cr3t]}}}":                            "username",
+		"configs: {docker.io: {}, registry-1.docker.io: {auth: {username: u}}}": "are one host: write one of them",
+		"configs: {a: {}, 'a:443': {}}":                                         "configs: a and a:443 are one host",
+		"configs: {'*': {auth: {username: u}}}":                                 `configs: "*" is not of the form HOST[:PORT]`,
+		"configs: {https://a: {}}":                                              `configs: "https://a" is not of the form HOST[:PORT]`,
+		"configs: {a: {auth: {auth: '!s3cr3t'}}}":                               "configs: a: auth is not base64 of user:password",
+		"mirrors: {https://a: {}}":                                              `mirrors: "https://a" is not of the form HOST[:PORT]`,
+		"mirrors: {index.docker.io: {}}":                                        "mirrors: index.docker.io is docker.io: write that",
+		"configs: [":                                                            "yaml: ",
+		"a: 1\na: 2\n":                                                          `key "a" already set`,
 	} {
 		_, err := ParseSettings([]byte(text), read)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cr3t") ||
