@@ -11,8 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -348,6 +351,19 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestHostNames: browsers leave the port 80 out of Host and Origin.
+func TestHostNames(t *testing.T) {
+	for host, want := range map[string][]string{
+		"127.0.0.1:8001": {"127.0.0.1:8001", "localhost:8001"},
+		"127.0.0.1:80":   {"127.0.0.1:80", "localhost:80", "127.0.0.1", "localhost"},
+		"10.0.0.1:8001":  {"10.0.0.1:8001"},
+	} {
+		if got := hostNames(host); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", host, got, want)
+		}
+	}
+}
+
 // TestOnlyDataPasses: the API server gets the viewer's credentials and nothing of the browser's; the page gets data.
 func TestOnlyDataPasses(t *testing.T) {
 	var mu sync.Mutex
@@ -400,6 +416,31 @@ func TestOnlyDataPasses(t *testing.T) {
 	}
 	if answer.header.Get("Warning") == "" {
 		t.Error("warnings are lost")
+	}
+}
+
+// TestEarlyHints: an answer before the last one neither reaches the page nor takes headers away.
+func TestEarlyHints(t *testing.T) {
+	p := serve(t, false, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "<https://evil.example>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	early := 0
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		early++
+		return nil
+	}}
+	r := p.request(http.MethodGet, "/api/v1/pods", "")
+	answer := p.do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	if early > 0 || answer.code != http.StatusOK || answer.body != "{}" {
+		t.Errorf("the page got %d early answers, then %d %s", early, answer.code, answer.body)
+	}
+	for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options"} {
+		if answer.header.Get(name) == "" {
+			t.Errorf("%s is lost", name)
+		}
 	}
 }
 

@@ -53,6 +53,11 @@ func hostNames(host string) []string {
 	if ip := net.ParseIP(name); err == nil && ip != nil && ip.IsLoopback() {
 		names = append(names, net.JoinHostPort("localhost", port))
 	}
+	if port == "80" { // browsers leave it out
+		for _, n := range slices.Clone(names) {
+			names = append(names, strings.TrimSuffix(n, ":80"))
+		}
+	}
 	return names
 }
 

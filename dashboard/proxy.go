@@ -4,6 +4,7 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -129,16 +130,29 @@ func (d *Dashboard) pass(w http.ResponseWriter, r *http.Request) {
 		},
 	}
 	if to.opens() {
-		proxy.Transport = d.server.opened
+		proxy.Transport = finalAnswers{d.server.opened}
 		proxy.ServeHTTP(w, r)
 		return
 	}
 	if !readWhole(w, r) {
 		return
 	}
-	proxy.Transport = d.server.usual
+	proxy.Transport = finalAnswers{d.server.usual}
 	proxy.ServeHTTP(w, r)
 }
+
+// finalAnswers drops answers before the last, such as 103 Early Hints: ReverseProxy would pass their headers without
+// asData, and forget those that guarded has set.
+type finalAnswers struct{ next http.RoundTripper }
+
+func (t finalAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.next.RoundTrip(r.WithContext(untraced{r.Context()}))
+}
+
+// untraced is a context without values. An httptrace is one, and cannot be removed in another way.
+type untraced struct{ context.Context }
+
+func (untraced) Value(any) any { return nil }
 
 // readWhole reads a request's body, so that a slow client keeps no request to the API server open. It reports whether
 // it could; if not, it has answered.
