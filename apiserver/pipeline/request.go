@@ -218,7 +218,13 @@ type responseRecorder struct {
 }
 
 func (a *responseRecorder) WriteHeader(code int) {
-	if a.code == 0 {
+	// A proxied server may answer early (103). The code that counts is the last, and what ReverseProxy has removed from
+	// the header by then is there again.
+	early := code < http.StatusOK && code != http.StatusSwitchingProtocols
+	if !early && a.Header().Get("Audit-Id") == "" {
+		a.Header().Set("Audit-Id", a.rq.AuditID)
+	}
+	if a.code == 0 && !early {
 		a.code = code
 		a.rq.responseStarted(code)
 		a.rq.mu.Lock()
