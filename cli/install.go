@@ -112,15 +112,33 @@ func installCommand(std Stdio) *cobra.Command {
 		cmd.AddCommand(role)
 	}
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		up.SetContext(c.Context())
+		role := up
+		if was := to.command(std); len(was) > 1 && was[0] == join.Name() { // a node stays one
+			role = join
+			args = was[1:]
+		}
+		role.SetContext(c.Context())
 		if config != "" {
-			if err := up.Flags().Set(configFlag, config); err != nil {
+			if err := role.Flags().Set(configFlag, config); err != nil {
 				return err
 			}
 		}
-		return up.RunE(up, args)
+		return role.RunE(role, args)
 	}
 	return cmd
+}
+
+// command is the command of the service that is installed under the name; nil: there is none.
+func (f *serviceFlags) command(std Stdio) []string {
+	m, err := f.machine(std)
+	if err != nil {
+		return nil
+	}
+	s, err := m.Installed(f.name)
+	if err != nil {
+		return nil
+	}
+	return s.Args
 }
 
 // installRequest checks the flags of the service as its start will, with those of the files that it will read.

@@ -102,6 +102,22 @@ func TestInstallConfig(t *testing.T) {
 	}
 }
 
+// TestInstallNodeAgain: a newer program is installed on a node without its URL and token.
+func TestInstallNodeAgain(t *testing.T) {
+	root := t.TempDir()
+	const server = "https://10.0.0.1:6443"
+	join := []string{"join", server, "--token", "abcdef.0123456789abcdef", "--ca-hash", "sha256:" + exampleHash}
+	for _, args := range [][]string{join, nil} {
+		if out, code := install(t, root, args...); code != 0 {
+			t.Fatalf("install %q: %s", args, out)
+		}
+		unit, err := os.ReadFile(filepath.Join(root, "etc/systemd/system/keelson.service"))
+		if want := "/keelson join " + server + " --config"; err != nil || !strings.Contains(string(unit), want) {
+			t.Errorf("install %q: the unit lacks %s:\n%s, %v", args, want, unit, err)
+		}
+	}
+}
+
 // TestInstallRefuses: one sentence, and nothing is written.
 func TestInstallRefuses(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "c.yaml")

@@ -74,10 +74,11 @@ const (
 	dataDirLine = "# keelson data-dir: "
 	programLine = "# keelson program: "
 	copiedLine  = "# keelson program copied: "
+	commandLine = "# keelson command: "
 )
 
 func (s Service) marks() string {
-	text := dataDirLine + s.DataDir + "\n"
+	text := dataDirLine + s.DataDir + "\n" + commandLine + strings.Join(s.Args, " ") + "\n"
 	if s.Copied {
 		return text + copiedLine + s.Program + "\n"
 	}
@@ -91,6 +92,9 @@ func parse(name string, file []byte) (Service, bool) {
 		line = strings.TrimSuffix(line, "\n")
 		if dir, ok := strings.CutPrefix(line, dataDirLine); ok {
 			s.DataDir = dir
+		}
+		if command, ok := strings.CutPrefix(line, commandLine); ok {
+			s.Args = strings.Fields(command)
 		}
 		if program, ok := strings.CutPrefix(line, programLine); ok {
 			s.Program = program
