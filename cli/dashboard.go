@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -60,16 +61,21 @@ func dashboardCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("serve the page at %s: %w", address, err)
 		}
+		ctx, cancel := context.WithCancel(ctx)
+		var opening sync.WaitGroup
+		defer opening.Wait()
+		defer cancel()
 		link := d.Link(listener)
-		removeOpener := func() {}
-		if !noOpen {
-			removeOpener, err = openBrowser(ctx, link)
-		}
-		defer removeOpener()
-		if noOpen || err != nil {
-			_, err = fmt.Fprintf(out, "open this link within five minutes, it lets one tab in:\n  %s\n", link)
+		printed := fmt.Sprintf("open this link within five minutes, it lets one tab in:\n  %s\n", link)
+		if program := opener(); program == "" || noOpen {
+			_, err = fmt.Fprint(out, printed)
 		} else {
-			_, err = fmt.Fprintln(out, "the page is open in your browser")
+			_, err = fmt.Fprintln(out, "the page opens in your browser")
+			opening.Go(func() { // the page must be served by then
+				if err := openBrowser(ctx, program, link); err != nil && ctx.Err() == nil {
+					_, _ = fmt.Fprintf(out, "no browser was opened (%v): %s", err, printed)
+				}
+			})
 		}
 		if err == nil {
 			_, err = fmt.Fprintln(out, "it is served until Ctrl-C")
@@ -94,31 +100,33 @@ func (n *connection) currentContext() string {
 	return raw.CurrentContext
 }
 
-// errNoBrowser means that there is no screen or no program that would open a browser on it.
-var errNoBrowser = errors.New("no browser")
-
-// openBrowser opens a link in the user's browser. Other users of the machine see the arguments of programs, so that the
-// link stands in a file that is the user's alone; remove removes it.
-func openBrowser(ctx context.Context, link string) (remove func(), err error) {
-	remove = func() {}
+// opener is the program that opens links in the user's browser; empty: there is none, or no screen.
+func opener() string {
 	program, err := exec.LookPath("xdg-open")
 	if err != nil || os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
-		return remove, errNoBrowser
+		return ""
 	}
+	return program
+}
+
+// openBrowser opens a link in the user's browser. Other users of the machine see the arguments of programs, so that the
+// link stands in a file that is the user's alone, until ctx ends. The program may be the browser itself, and run as
+// long as that.
+func openBrowser(ctx context.Context, program, link string) error {
 	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "keelson-dashboard-")
 	if err != nil {
-		return remove, err
+		return err
 	}
-	remove = func() { _ = os.RemoveAll(dir) }
+	defer func() { _ = os.RemoveAll(dir) }()
 	const ownerOnly = 0o600
 	file := filepath.Join(dir, "open.html")
 	text := "<!doctype html>\n<meta http-equiv=\"refresh\" content=\"0; url=" + html.EscapeString(link) + "\">\n"
 	if err := os.WriteFile(file, []byte(text), ownerOnly); err != nil {
-		return remove, err
+		return err
 	}
-	cmd := exec.CommandContext(ctx, program, file)
-	if err := cmd.Run(); err != nil { // it returns when the browser has the address
-		return remove, fmt.Errorf("%w: %w", errNoBrowser, err)
+	if err := exec.CommandContext(ctx, program, file).Run(); err != nil {
+		return err
 	}
-	return remove, nil
+	<-ctx.Done() // a browser may read the file later
+	return nil
 }
