@@ -494,6 +494,50 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// piped is a listener with one connection.
+type piped struct{ conns chan net.Conn }
+
+func (p piped) Accept() (net.Conn, error) {
+	if conn, ok := <-p.conns; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p piped) Close() error { close(p.conns); return nil }
+
+func (p piped) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// TestSlowBody: a body that does not come holds no connection, with a key or without.
+func TestSlowBody(t *testing.T) {
+	for _, path := range []string{"/dashboard/v1/enter", "/dashboard/v1/session", "/api", "/x"} {
+		synctest.Test(t, func(t *testing.T) {
+			d, err := New(Config{Rest: &rest.Config{Host: "https://127.0.0.1:1"}, Out: io.Discard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			here, there := net.Pipe()
+			listener := piped{make(chan net.Conn, 1)}
+			listener.conns <- there
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- d.Run(ctx, listener) }() // ends with ctx
+			begin := time.Now()
+			go func() { // ends when the request is written
+				_, _ = fmt.Fprintf(here, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Length: 9\r\n\r\n{", path)
+			}()
+			_, _ = io.ReadAll(here) // what the answer is does not matter
+			if took := time.Since(begin); took > bodyTime+time.Second {
+				t.Errorf("%s: the connection was held for %v", path, took)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestSilentServer: the page gets a sentence when no API server answers.
 func TestSilentServer(t *testing.T) {
 	p := serve(t, false, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -23,6 +24,9 @@ func guarded(host string, next http.Handler) http.Handler {
 	names := hostNames(host)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
+		if r.ContentLength != 0 { // also a body that nothing reads: the server reads it to its end
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+		}
 		switch {
 		case !slices.Contains(names, r.Host): // a name of someone else's DNS that leads here
 			refuse(w, http.StatusMisdirectedRequest, "this address is not the dashboard's: use the printed link")
