@@ -84,7 +84,7 @@ func unpacked(t *testing.T, dir string) map[string][]byte {
 	return out
 }
 
-// TestPureParts runs the tests of what the page concludes, ui/test/pure.test.ts.
+// TestPureParts runs the tests of what the page concludes, ui/test/*.test.ts.
 func TestPureParts(t *testing.T) { build(t, "test") }
 
 // TestPageIsSmall: all that is loaded before the first view is below 200 kB.

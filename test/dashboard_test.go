@@ -55,6 +55,25 @@ spec:
     image: keelson.local/hello
     command: [sh, -c, 'i=0; while true; do i=$((i+1)); echo "word $i"; sleep 0.2; done']
 ---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      tolerations: [{key: keelson.dev/fake, operator: Exists}]
+      nodeSelector: {type: keelson-fake}
+      containers: [{name: app, image: "keelson.local/hello:1"}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: shop}
+spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}
+---
 apiVersion: v1
 kind: Pod
 metadata:

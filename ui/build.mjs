@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the page into out/page, compressed; with the argument test, the tests of its pure parts into out/test.js.
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 
 if (process.argv[2] === 'test') {
+  const tests = readdirSync('test').filter((f) => f.endsWith('.test.ts')).map((f) => `import './${f}';`).join('');
   await build({
-    entryPoints: ['test/pure.test.ts'],
+    stdin: { contents: tests, resolveDir: 'test' },
     outfile: 'out/test.js',
     bundle: true,
     platform: 'node',

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One object: why it is as it is, in words; then, for a pod, its story, the scheduler's decision and its logs.
 import { useEffect, useState } from 'preact/hooks';
+import { Actions } from './actions';
 import type { Failure } from './api';
 import { useAround, useFeed, useJson, useNow } from './hooks';
 import { Logs } from './logs';
@@ -54,6 +55,7 @@ export function ObjectView({ of, namespace, name, tab }: { of: Ref; namespace: s
         </p>
         <h1>{name}</h1>
         {shown && <About object={shown} now={now} />}
+        {shown && !gone && <Actions of={of} namespace={namespace} name={name} object={shown} />}
       </header>
       {gone && <div class="note">{words.object.gone}</div>}
       {object.failure && !gone && <Refused failure={object.failure} verb="get" what={of} namespace={namespace} />}

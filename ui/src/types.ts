@@ -10,7 +10,7 @@ export interface Meta {
   deletionTimestamp?: string;
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
-  ownerReferences?: { kind: string; name: string; apiVersion: string; controller?: boolean }[];
+  ownerReferences?: { kind: string; name: string; uid: string; apiVersion: string; controller?: boolean }[];
 }
 
 export interface Column {
@@ -146,4 +146,47 @@ export interface State {
   waiting?: { reason?: string; message?: string };
   running?: { startedAt?: string };
   terminated?: { exitCode: number; reason?: string; finishedAt?: string };
+}
+
+export interface List<T> {
+  metadata?: { continue?: string };
+  items: T[];
+}
+
+/** Owned is an object of which only the metadata was read. */
+export interface Owned {
+  kind: string;
+  metadata: Meta;
+}
+
+export interface Template {
+  metadata?: Partial<Meta>;
+  spec: { containers: { name: string; image?: string }[] };
+}
+
+export interface Deployment {
+  metadata: Meta;
+  spec: { replicas?: number; template: Template };
+}
+
+export interface ReplicaSet {
+  metadata: Meta;
+  spec: { replicas?: number; template: Template };
+}
+
+export interface WholePod {
+  metadata: Meta;
+  spec: { volumes?: { name: string; emptyDir?: object }[] };
+  status: { phase?: string };
+}
+
+export interface Selector {
+  matchLabels?: Record<string, string>;
+  matchExpressions?: { key: string; operator: string; values?: string[] }[];
+}
+
+export interface PodDisruptionBudget {
+  metadata: Meta;
+  spec: { selector?: Selector };
+  status?: { disruptionsAllowed?: number };
 }

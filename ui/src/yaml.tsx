@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An object as YAML; changed only after the server has checked the change and shown it.
 import { useEffect, useState } from 'preact/hooks';
-import { Failure, json, text } from './api';
+import { Failure, text } from './api';
 import { useAround } from './hooks';
 import { diff, masked, withoutManagedFields } from './pure';
 import type { DiffLine } from './pure';
+import { useMay } from './rights';
 import { pathOf } from './route';
 import type { Ref } from './route';
 import { words } from './words';
@@ -21,32 +22,19 @@ interface State {
   failure?: string;
 }
 
-const changed = (lines: DiffLine[]) => lines.some((l) => l.sign !== ' ');
+export const changed = (lines: DiffLine[]) => lines.some((l) => l.sign !== ' ');
 
 export function Yaml({ of, namespace, name }: { of: Ref; namespace: string; name: string }) {
-  const { session } = useAround();
   const path = pathOf(of, namespace, name);
   const [state, set] = useState<State>({ base: '' });
-  const [may, setMay] = useState<boolean>();
+  const { session } = useAround();
+  const may = useMay([{ verb: 'update', of, namespace, name }]);
   const secret = of.resource === 'secrets' && of.group === '';
   const [open, setOpen] = useState(!secret);
   const load = () => text(path, { accept: yaml }).then(withoutManagedFields);
   const fail = (e: unknown) => set((s) => ({ ...s, failure: e instanceof Error ? e.message : String(e) }));
   useEffect(() => {
     load().then((base) => set({ base }), fail);
-    if (session.readOnly) return;
-    json<{ status?: { allowed?: boolean } }>('/apis/authorization.k8s.io/v1/selfsubjectaccessreviews', {
-      method: 'POST',
-      type: 'application/json',
-      body: JSON.stringify({
-        apiVersion: 'authorization.k8s.io/v1',
-        kind: 'SelfSubjectAccessReview',
-        spec: { resourceAttributes: { verb: 'update', group: of.group, resource: of.resource, namespace, name } },
-      }),
-    }).then(
-      (r) => setMay(!!r.status?.allowed),
-      () => setMay(false),
-    );
   }, [path]);
   const put = (dryRun: boolean) =>
     text(`${path}${dryRun ? '?dryRun=All' : ''}`, { method: 'PUT', type: yaml, accept: yaml, body: state.draft ?? '' }).then(withoutManagedFields);
@@ -93,7 +81,7 @@ export function Yaml({ of, namespace, name }: { of: Ref; namespace: string; name
             <button onClick={() => set({ base: state.base })}>{w.cancel}</button>
           </>
         )}
-        {may === false && <span class="quiet">{`${w.mayNot} ${words.rule('update', of.group, of.resource)}`}</span>}
+        {may === false && !session.readOnly && <span class="quiet">{`${w.mayNot} ${words.rule('update', of.group, of.resource)}`}</span>}
       </div>
       {state.failure && (
         <div class="note bad" role="alert">
@@ -132,7 +120,7 @@ export function Yaml({ of, namespace, name }: { of: Ref; namespace: string; name
 const around = 3;
 
 /** Diff shows the lines that change, with some around them. */
-function Diff({ lines }: { lines: DiffLine[] }) {
+export function Diff({ lines }: { lines: DiffLine[] }) {
   const near = lines.map((_, i) => lines.slice(Math.max(0, i - around), i + around + 1).some((l) => l.sign !== ' '));
   return (
     <pre class="diff">

@@ -229,6 +229,74 @@ test('secrets are masked until they are asked for', async (t) => {
   await shows(page, /c2VjcmV0/);
 });
 
+/** until asks the cluster until an answer is as it should be. */
+async function until(wanted, ...args) {
+  let got;
+  const end = Date.now() + patience;
+  do {
+    got = kubectl('-n', 'shop', ...args);
+  } while (!wanted.test(got) && Date.now() < end);
+  assert.match(got, wanted);
+}
+
+const ask = (page) => page.locator('dialog.ask');
+
+test('actions: scale, restart and roll back, each after a question', async (t) => {
+  const page = await signedIn(t, '#/object/apps/v1/deployments/shop/web');
+  await page.getByRole('button', { name: 'Scale' }).click();
+  await ask(page).getByLabel('Pods').fill('3');
+  await ask(page).getByText('1 pod more: 2 become 3.').waitFor();
+  await ask(page).getByRole('button', { name: 'Scale' }).click();
+  await ask(page).waitFor({ state: 'detached' });
+  await until(/^3$/, 'get', 'deploy', 'web', '-o', 'jsonpath={.spec.replicas}');
+  await page.getByRole('button', { name: 'Restart' }).click();
+  await ask(page).getByText(/New pods replace its 3 pods/).waitFor();
+  await ask(page).getByRole('button', { name: 'Restart' }).click();
+  await ask(page).waitFor({ state: 'detached' });
+  await until(/restartedAt/, 'get', 'deploy', 'web', '-o', 'jsonpath={.spec.template.metadata.annotations}');
+  await until(/^2$/, 'get', 'deploy', 'web', '-o', 'jsonpath={.metadata.annotations.deployment\\.kubernetes\\.io/revision}');
+  await page.reload();
+  await page.getByRole('button', { name: 'Roll back' }).click();
+  await ask(page).getByLabel('To revision').waitFor();
+  await ask(page).locator('.diff .removed', { hasText: 'restartedAt' }).waitFor();
+  await ask(page).getByRole('button', { name: 'Roll back' }).click();
+  await ask(page).waitFor({ state: 'detached' });
+  await until(/^$/, 'get', 'deploy', 'web', '-o', 'jsonpath={.spec.template.metadata.annotations}');
+});
+
+test('drain: what is in the way is shown before it starts; cordon and uncordon', async (t) => {
+  kubectl('-n', 'shop', 'rollout', 'status', 'deploy/web', `--timeout=${patience}ms`);
+  const node = kubectl('-n', 'shop', 'get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[0].spec.nodeName}');
+  kubectl('-n', 'shop', 'run', 'alone', '--image=keelson.local/hello', `--overrides={"spec":{"nodeName":"${node}"}}`);
+  kubectl('-n', 'shop', 'patch', 'pdb', 'web', '--type=merge', '-p', '{"spec":{"minAvailable":3}}');
+  await until(/^3 0$/, 'get', 'pdb', 'web', '-o', 'jsonpath={.status.desiredHealthy} {.status.disruptionsAllowed}');
+  const page = await signedIn(t, `#/object/-/v1/nodes/-/${node}`);
+  await page.getByRole('button', { name: 'Drain' }).click();
+  await ask(page).getByText(/PodDisruptionBudget shop.web lets no pod go now/).waitFor();
+  const start = ask(page).getByRole('button', { name: 'Drain' });
+  assert.ok(await start.isDisabled());
+  await ask(page).getByLabel(/Nothing makes these pods again: shop.alone/).check();
+  await start.click();
+  await ask(page).getByText(/disruption budget/).first().waitFor();
+  kubectl('-n', 'shop', 'patch', 'pdb', 'web', '--type=merge', '-p', '{"spec":{"minAvailable":1}}');
+  await ask(page).getByText('The node is drained.').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'Uncordon', exact: true }).click();
+  await ask(page).getByRole('button', { name: 'Uncordon' }).click();
+  await page.getByRole('button', { name: 'Cordon', exact: true }).waitFor();
+  await until(/^$/, 'get', 'node', node, '-o', 'jsonpath={.spec.unschedulable}');
+});
+
+test('delete: says what goes with it', async (t) => {
+  const page = await signedIn(t, '#/object/apps/v1/deployments/shop/web');
+  await page.getByRole('button', { name: 'Delete' }).click();
+  await ask(page).getByText('3 Pods').waitFor();
+  await ask(page).getByText(/ReplicaSets?$/).waitFor();
+  await ask(page).getByRole('button', { name: 'Delete' }).click();
+  await shows(page, 'It does not exist any more.');
+  await until(/^$/, 'get', 'pods', '-l', 'app=web', '-o', 'name');
+});
+
 test('a viewer without rights sees what it may, and which rule is missing', async (t) => {
   const d = await dashboard('--kubeconfig', process.env.VIEWER, '--read-only');
   const page = await tab(t);
@@ -240,7 +308,7 @@ test('a viewer without rights sees what it may, and which rule is missing', asyn
   await shows(page, /You may not list secrets in shop/);
   await page.goto(d.base + '#/object/-/v1/configmaps/shop/settings/yaml');
   await shows(page, /kind: ConfigMap/);
-  assert.equal(await page.getByRole('button', { name: 'Edit' }).count(), 0);
+  for (const name of ['Edit', 'Delete']) assert.equal(await page.getByRole('button', { name }).count(), 0, name);
 });
 
 test('a page of another port gets neither the key nor an answer', async (t) => {

@@ -20,7 +20,7 @@ function pod(name: string, ready: string, status: string, more: Partial<Row['met
 
 const of = (deploy: string) => ({
   labels: { 'pod-template-hash': 'abc' },
-  ownerReferences: [{ kind: 'ReplicaSet', name: `${deploy}-abc`, apiVersion: 'apps/v1', controller: true }],
+  ownerReferences: [{ kind: 'ReplicaSet', name: `${deploy}-abc`, uid: '1', apiVersion: 'apps/v1', controller: true }],
 });
 
 test('times', () => {
@@ -56,7 +56,7 @@ test('pods that are not well are grouped by workload', () => {
   ]);
   equal(health(columns, rows[6]!, now), 'starting');
   equal(health(columns, rows[8]!, now), 'leaving');
-  equal(workload(pod('x', '', '', { ownerReferences: [{ kind: 'Job', name: 'backup', apiVersion: 'batch/v1' }] }).meta), 'backup');
+  equal(workload(pod('x', '', '', { ownerReferences: [{ kind: 'Job', name: 'backup', uid: '1', apiVersion: 'batch/v1' }] }).meta), 'backup');
 });
 
 test('why in words', () => {
