@@ -63,6 +63,9 @@ func open(cfg Config, dir datadir.Dir, held *held, found found) (*Cluster, error
 	if err := os.RemoveAll(dir.Sub(datadir.MigratingStore)); err != nil { // left by a killed migration
 		return nil, err
 	}
+	if err := cfg.Backup.Forget(dir); err != nil {
+		return nil, err
+	}
 	reserveUsed, err := dir.Reserve().Fill()
 	if err != nil {
 		logger.Warn("there is no reserve for a start with a full disk", "err", err)

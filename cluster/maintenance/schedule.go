@@ -61,6 +61,18 @@ func (o BackupOptions) Validate() error {
 	return nil
 }
 
+// Forget removes what is kept of an earlier schedule, if there is none now: keelson status would show it forever.
+func (o BackupOptions) Forget(data datadir.Dir) error {
+	if o.Dir != "" {
+		return nil
+	}
+	err := os.Remove(data.Sub(datadir.BackupState))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 const (
 	minBackupEvery = time.Minute
 	// backupRetry is the time after which a backup that failed is tried again, if the next one is not due before.

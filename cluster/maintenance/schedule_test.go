@@ -196,6 +196,23 @@ func TestPruneAfterAWrongClock(t *testing.T) {
 	}
 }
 
+// TestScheduleEnds: a start without a schedule forgets the outcome of the last backup.
+func TestScheduleEnds(t *testing.T) {
+	s, _ := newSchedule(t)
+	s.report(time.Now(), nil)
+	if err := s.Forget(s.Data); err != nil || readBackupState(s.Data) == nil {
+		t.Errorf("a schedule that goes on was forgotten, %v", err)
+	}
+	for range 2 { // the second time there is nothing
+		if err := (BackupOptions{}).Forget(s.Data); err != nil {
+			t.Error(err)
+		}
+	}
+	if state := readBackupState(s.Data); state != nil {
+		t.Errorf("status shows %+v", state)
+	}
+}
+
 // TestBackupOptions: a directory that is not there, or a time that is too short, is refused at the start.
 func TestBackupOptions(t *testing.T) {
 	dir := t.TempDir()
