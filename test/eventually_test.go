@@ -67,8 +67,9 @@ func run(ts *testscript.TestScript, args []string, deadline time.Time) []byte {
 	return out
 }
 
-// question returns the kubeconfig and the arguments of a `keelson kubectl` that only reads the API and depends on
-// nothing else: no file, no plugin, no alias, no kubeconfig of its own. For other commands, and where the cluster has
+// question returns the kubeconfig and the arguments of a `keelson kubectl` that only reads objects and depends on
+// nothing else: no file, no plugin, no alias, no kubeconfig of its own, and no path (--raw), to which the time limit
+// would be added as a parameter. For other commands, and where the cluster has
 // no kubeconfig yet, the kubeconfig is "".
 func question(getenv func(string) string, args []string) (kubeconfig string, rest []string) {
 	if len(args) < 3 || args[0] != "keelson" || args[1] != "kubectl" || args[2] != "get" && args[2] != "describe" {
@@ -88,9 +89,11 @@ func question(getenv func(string) string, args []string) (kubeconfig string, res
 	return kubeconfig, rest
 }
 
-// readsMore reports whether an argument of kubectl makes it read files, or never end.
+// readsMore reports whether an argument of kubectl makes it read something else than objects, or never end.
 func readsMore(arg string) bool {
-	for _, flag := range []string{"--kubeconfig", "--filename", "-f", "--kustomize", "-k", "--watch", "-w", "--help", "-h"} {
+	for _, flag := range []string{
+		"--kubeconfig", "--filename", "-f", "--kustomize", "-k", "--raw", "--watch", "-w", "--help", "-h",
+	} {
 		if arg == flag || strings.HasPrefix(arg, flag+"=") {
 			return true
 		}
@@ -171,6 +174,7 @@ func TestQuestion(t *testing.T) {
 		{"keelson kubectl get -f web.yaml", ""},
 		{"keelson kubectl get pods --kubeconfig=mine", ""},
 		{"keelson kubectl get pods -w", ""},
+		{"keelson kubectl get --raw /metrics", ""},
 		{"keelson kubectl --data-dir=other get pods", ""},
 		{"keelson kubectl exec web -- get pods", ""},
 		{"keelson kubectl", ""},
