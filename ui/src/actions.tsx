@@ -185,7 +185,7 @@ interface Found {
 function useFound(namespace: string, kinds: Kind[]): Found | undefined {
   const [found, set] = useState<Found>();
   useEffect(() => {
-    if (!namespace) return undefined;
+    if (!namespace || kinds.length === 0) return undefined; // not known yet
     const abort = new AbortController();
     const asked = kinds.filter((k) => k.namespaced && k.verbs.includes('list') && k.resource !== 'events');
     const unseen = asked.slice(mostKinds).map((k) => k.kind);
@@ -204,7 +204,7 @@ function useFound(namespace: string, kinds: Kind[]): Found | undefined {
       if (!abort.signal.aborted) set({ all: all.flat(), unseen });
     });
     return () => abort.abort();
-  }, [namespace]);
+  }, [namespace, kinds]);
   return found;
 }
 

@@ -7,8 +7,10 @@ import { useAround, useFeed, useJson, useNow } from './hooks';
 import { Logs } from './logs';
 import { Command, Refused, Said } from './parts';
 import { age, conditionsSay, helps, reasons, scoreTable } from './pure';
+import { useMay } from './rights';
 import { nodes, objectAt, pathOf, pods } from './route';
 import type { Ref } from './route';
+import { Shell } from './shell';
 import { StoryView, useStory } from './story';
 import type { Answer, ContainerStatus, Meta, Pod } from './types';
 import { words } from './words';
@@ -38,12 +40,14 @@ export function ObjectView({ of, namespace, name, tab }: { of: Ref; namespace: s
   const shown = object.value ?? (last?.metadata.name === name ? last : undefined);
   const now = useNow(5_000);
   const why = explained.includes(of.resource);
+  const opens = useMay(isPod ? ['get', 'create'].map((verb) => ({ verb, of, subresource: 'exec', namespace, name })) : []);
   const tabs = [
     ...(why ? ['why'] : []),
     ...(isPod ? ['story', 'place', 'logs'] : []),
+    ...(opens ? ['terminal'] : []),
     'events',
     'yaml',
-  ] as ('why' | 'story' | 'place' | 'logs' | 'events' | 'yaml')[];
+  ] as ('why' | 'story' | 'place' | 'logs' | 'terminal' | 'events' | 'yaml')[];
   const current = tabs.find((t) => t === tab) ?? tabs[0]!;
   const gone = object.failure?.code === 404;
   return (
@@ -70,6 +74,7 @@ export function ObjectView({ of, namespace, name, tab }: { of: Ref; namespace: s
       {current === 'story' && <Told namespace={namespace} name={name} />}
       {current === 'place' && <Place namespace={namespace} name={name} turn={turn} />}
       {current === 'logs' && shown && <Logs key={shown.metadata.uid} pod={shown as Pod} />}
+      {current === 'terminal' && shown && <Shell pod={shown as Pod} />}
       {current === 'events' && <Events namespace={namespace} name={name} uid={shown?.metadata.uid ?? ''} now={now} />}
       {current === 'yaml' && <Yaml key={path + name} of={of} namespace={namespace} name={name} />}
     </section>

@@ -121,6 +121,7 @@ const english = {
     place: 'Why here',
     events: 'Events',
     logs: 'Logs',
+    terminal: 'Terminal',
     yaml: 'YAML',
     gone: 'It does not exist any more.',
     onNode: 'on',
@@ -274,6 +275,12 @@ const english = {
     leaving: 'is leaving',
     left: 'has left',
     drained: 'The node is drained.',
+  },
+
+  shell: {
+    again: 'Open again',
+    lost: 'The connection to the container has ended.',
+    unloaded: 'The terminal could not be loaded.',
   },
 
   yaml: {

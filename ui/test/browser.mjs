@@ -188,6 +188,28 @@ test('logs: streamed, filtered, of the run before', async (t) => {
   await shows(page, 'no database');
 });
 
+test('terminal: a shell in the container, its size, and how it ended', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/pods/shop/talker');
+  await page.getByRole('link', { name: 'Terminal' }).waitFor();
+  assert.equal(await page.evaluate(() => performance.getEntriesByType('resource').some((r) => r.name.includes('terminal'))), false);
+  await page.getByRole('link', { name: 'Terminal' }).click();
+  const screen = page.locator('.screen .xterm-rows');
+  const input = page.locator('.screen textarea');
+  await screen.getByText(/[$#]/).first().waitFor();
+  await input.pressSequentially('echo a$((6*7))b\n');
+  await screen.getByText('a42b').waitFor();
+  // colors of any kind are drawn within the content policy
+  await input.pressSequentially('printf "\\033[38;2;1;2;3mdeep\\033[0m\\n"\n');
+  await screen.locator('span', { hasText: /^deep$/ }).waitFor();
+  assert.equal(await screen.locator('span', { hasText: /^deep$/ }).evaluate((el) => getComputedStyle(el).color), 'rgb(1, 2, 3)');
+  await input.pressSequentially('exit 3\n');
+  await shows(page, 'ended with exit code 3');
+  await page.getByRole('button', { name: 'Open again' }).click();
+  await page.getByText('ended with exit code 3').waitFor({ state: 'detached' });
+  await input.pressSequentially('echo b$((6*7))c\n');
+  await screen.getByText('b42c').waitFor();
+});
+
 test('hostile names, labels, annotations, logs and events are text', async (t) => {
   const page = await signedIn(t, '#/object/-/v1/pods/shop/hostile/logs');
   const evil = '<img src=x onerror=alert(1)>';
