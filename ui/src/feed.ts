@@ -15,7 +15,8 @@ export class Feed {
   /** remaining rows are not loaded. */
   remaining = 0;
 
-  private version = '';
+  /** version is that of the last change. */
+  version = '';
   private more = '';
   private stop: (() => void) | undefined;
   private ended = false;

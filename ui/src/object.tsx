@@ -8,12 +8,14 @@ import { Logs } from './logs';
 import { Command, Refused, Said } from './parts';
 import { age, conditionsSay, helps, reasons, scoreTable } from './pure';
 import { useMay } from './rights';
+import { lastEnd } from './rollout';
 import { nodes, objectAt, pathOf, pods } from './route';
 import type { Ref } from './route';
 import { Shell } from './shell';
 import { StoryView, useStory } from './story';
 import type { Answer, ContainerStatus, Meta, Pod } from './types';
 import { words } from './words';
+import { RolloutView, rollsOut } from './workload';
 import { Yaml } from './yaml';
 
 const explained = [
@@ -31,7 +33,7 @@ export function ObjectView({ of, namespace, name, tab }: { of: Ref; namespace: s
   const path = pathOf(of, namespace);
   const live = useFeed(path, `&fieldSelector=${encodeURIComponent(`metadata.name=${name}`)}`);
   const row = live ? [...live.rows.values()][0] : undefined;
-  const turn = row ? JSON.stringify(row.cells.filter((_, i) => live?.columns[i]?.name !== 'Age')) : '';
+  const turn = row ? JSON.stringify(row.cells.filter((_, i) => live?.columns[i]?.name !== 'Age')) + (rollsOut(of) ? live?.version : '') : ''; // a rollout has more than its columns
   const object = useJson<Any>(`${path}/${encodeURIComponent(name)}`, turn);
   const [last, keep] = useState<Any>();
   useEffect(() => {
@@ -71,6 +73,7 @@ export function ObjectView({ of, namespace, name, tab }: { of: Ref; namespace: s
         ))}
       </nav>
       {current === 'why' && <WhyView of={of} namespace={namespace} name={name} turn={turn} pod={isPod ? (shown as Pod | undefined) : undefined} />}
+      {current === 'why' && shown && rollsOut(of) && <RolloutView of={of} object={shown} namespace={namespace} />}
       {current === 'story' && <Told namespace={namespace} name={name} />}
       {current === 'place' && <Place namespace={namespace} name={name} turn={turn} />}
       {current === 'logs' && shown && <Logs key={shown.metadata.uid} pod={shown as Pod} />}
@@ -197,7 +200,8 @@ function stateOf(c: ContainerStatus, now: number): string {
   } else if (c.state?.terminated) out.push(w.exit(c.state.terminated.exitCode, c.state.terminated.reason ?? ''));
   else if (c.state?.waiting) out.push(w.waits(c.state.waiting.reason ?? ''));
   if (c.restartCount > 0) out.push(w.restarts(c.restartCount));
-  if (c.lastState?.terminated) out.push(w.lastExit(c.lastState.terminated.exitCode, c.lastState.terminated.reason ?? ''));
+  const last = c.state?.terminated ? undefined : lastEnd(c);
+  if (last) out.push(w.lastEnd(last.code, last.outOfMemory, Number.isNaN(last.at) ? '' : age(now - last.at)));
   return out.join(', ');
 }
 

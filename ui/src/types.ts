@@ -6,6 +6,7 @@ export interface Meta {
   namespace?: string;
   uid: string;
   resourceVersion?: string;
+  generation?: number;
   creationTimestamp?: string;
   deletionTimestamp?: string;
   labels?: Record<string, string>;
@@ -172,6 +173,7 @@ export interface Deployment {
 export interface ReplicaSet {
   metadata: Meta;
   spec: { replicas?: number; template: Template };
+  status?: { readyReplicas?: number };
 }
 
 export interface WholePod {

@@ -143,7 +143,7 @@ const english = {
     containers: 'Containers',
     restarts: (n: number) => `restarted ${n === 1 ? 'once' : `${n} times`}`,
     exit: (code: number, reason: string) => `ended with exit code ${code}${reason && reason !== 'Error' ? ` (${reason})` : ''}`,
-    lastExit: (code: number, reason: string) => `its last run ended with exit code ${code}${reason && reason !== 'Error' ? ` (${reason})` : ''}`,
+    lastEnd: (code: number, memory: boolean, ago: string) => `its last run ended${ago && ` ${ago} ago`} ${memory ? 'because it was out of memory (OOMKilled)' : `with exit code ${code}`}`,
     waits: (reason: string) => `waits: ${reason}`,
     runs: (since: string) => `runs for ${since}`,
     ready: 'ready',
@@ -275,6 +275,25 @@ const english = {
     leaving: 'is leaving',
     left: 'has left',
     drained: 'The node is drained.',
+  },
+
+  rollout: {
+    title: 'Rollout',
+    wanted: 'wanted',
+    updated: 'new',
+    ready: 'ready',
+    available: 'available',
+    old: 'old',
+    set: (revision: number, ready: number, wanted: number, current: boolean) => `revision ${revision}${current ? ', the new one' : ''}: ${ready} of ${wanted} ready`,
+    wait: {
+      done: 'It is complete: all pods are new and available.',
+      controller: 'The controller has not seen the latest change yet.',
+      paused: 'It is paused, and goes on when it is resumed.',
+      stuck: 'It does not go on. The server says why:',
+      update: 'It waits until more pods are new.',
+      old: 'It waits until the old pods have gone.',
+      available: 'It waits until the new pods are available.',
+    },
   },
 
   shell: {

@@ -286,6 +286,17 @@ test('actions: scale, restart and roll back, each after a question', async (t) =
   await until(/^$/, 'get', 'deploy', 'web', '-o', 'jsonpath={.spec.template.metadata.annotations}');
 });
 
+test('rollout: old and new ReplicaSets, and what it waits for', async (t) => {
+  const page = await signedIn(t, '#/object/apps/v1/deployments/shop/broken');
+  await shows(page, 'It waits until the new pods are available.');
+  await page.locator('.rollout li', { hasText: 'revision 1, the new one: 0 of 1 ready' }).waitFor();
+  kubectl('-n', 'shop', 'set', 'image', 'deploy/broken', 'app=127.0.0.1:1/nothing:2');
+  await page.locator('.rollout li', { hasText: 'revision 2, the new one: 0 of 1 ready' }).waitFor();
+  await page.locator('.rollout li', { hasText: 'revision 1: 0 of 1 ready' }).waitFor();
+  await page.goto(main.base + '#/object/-/v1/pods/shop/crashing');
+  await page.locator('.containers', { hasText: /restarted .* its last run ended .* ago with exit code 3/ }).waitFor();
+});
+
 test('drain: what is in the way is shown before it starts; cordon and uncordon', async (t) => {
   kubectl('-n', 'shop', 'rollout', 'status', 'deploy/web', `--timeout=${patience}ms`);
   const node = kubectl('-n', 'shop', 'get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[0].spec.nodeName}');
