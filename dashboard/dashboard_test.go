@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -151,7 +152,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 func TestLinkOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor()
-		if _, _, err := d.enter(""); err != errUnknown {
+		if _, _, err := d.enter(""); !errors.Is(err, errUnknown) {
 			t.Errorf("before the first link: got %v", err)
 		}
 		first := d.open()
@@ -159,18 +160,18 @@ func TestLinkOnce(t *testing.T) {
 		if err != nil || !d.knows(key) || d.knows(first) || d.knows("") {
 			t.Fatalf("got key %q, %v", key, err)
 		}
-		if again, renew, err := d.enter(first); err != errUsed || !renew || again != "" {
+		if again, renew, err := d.enter(first); !errors.Is(err, errUsed) || !renew || again != "" {
 			t.Errorf("used: got %q, renew %v, %v", again, renew, err)
 		}
 		second := d.open()
-		if _, renew, err := d.enter(first); err != errUsed || renew {
+		if _, renew, err := d.enter(first); !errors.Is(err, errUsed) || renew {
 			t.Errorf("used, while a new one is valid: renew %v, %v; want no further link", renew, err)
 		}
 		time.Sleep(linkTime)
-		if _, renew, err := d.enter(second); err != errExpired || !renew {
+		if _, renew, err := d.enter(second); !errors.Is(err, errExpired) || !renew {
 			t.Errorf("expired: renew %v, %v", renew, err)
 		}
-		if _, _, err := d.enter("guess"); err != errUnknown {
+		if _, _, err := d.enter("guess"); !errors.Is(err, errUnknown) {
 			t.Errorf("guessed: got %v", err)
 		}
 		third := d.open()

@@ -150,7 +150,7 @@ func (t finalAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // untraced is a context without values. An httptrace is one, and cannot be removed in another way.
-type untraced struct{ context.Context }
+type untraced struct{ context.Context } //nolint:containedctx // it is a context
 
 func (untraced) Value(any) any { return nil }
 

@@ -235,7 +235,7 @@ func (s *socket) lines(id int64, from io.Reader) error {
 		}
 		if whole || len(part) > 0 {
 			if s.send(id, kind, string(part)) != nil {
-				return nil // the page is gone
+				return nil //nolint:nilerr // the page is gone
 			}
 		}
 		if errors.Is(err, io.EOF) {

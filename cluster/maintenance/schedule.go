@@ -121,7 +121,7 @@ func (s Schedule) Run(ctx context.Context, ready func()) error {
 		var made time.Time
 		made, err = s.make(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the process ends
 		}
 		if !made.IsZero() {
 			last = made // also if an old one could not be deleted
