@@ -10,7 +10,7 @@ import { useAround, useJson } from './hooks';
 import { Refused } from './parts';
 import { diff, some } from './pure';
 import { useMay } from './rights';
-import { pathOf, pods } from './route';
+import { pathOf, pods, whatIfAt } from './route';
 import type { Ref } from './route';
 import type { Deployment, Kind, List, Meta, Owned, ReplicaSet } from './types';
 import { words } from './words';
@@ -60,7 +60,7 @@ export function Actions({ of, namespace, name, object }: { of: Ref; namespace: s
     ...(may.patch && may.evict && node ? (['drain'] as const) : []),
     ...(may.remove ? (['remove'] as const) : []),
   ];
-  if (offered.length === 0) return null;
+  if (offered.length === 0 && !node) return null;
   const question: Asked = { ...own, object, path: pathOf(of, namespace, name), close: () => ask(undefined) };
   return (
     <div class="actions">
@@ -69,6 +69,7 @@ export function Actions({ of, namespace, name, object }: { of: Ref; namespace: s
           {a === 'cordon' && object.spec?.unschedulable ? w.uncordon : w[a]}
         </button>
       ))}
+      {node && <a href={whatIfAt(name)}>{words.whatif.title}</a>}
       {asked === 'scale' && <Scale {...question} />}
       {asked === 'restart' && <Restart {...question} />}
       {asked === 'rollback' && <Rollback {...question} />}

@@ -11,9 +11,10 @@ import { ObjectView } from './object';
 import { Overview } from './overview';
 import { Palette } from './palette';
 import { Command } from './parts';
-import { listAt, namespaces as namespacesRef, overview, parse, pathOf } from './route';
+import { listAt, namespaces as namespacesRef, overview, parse, pathOf, whatIfAt } from './route';
 import type { Ref, Route } from './route';
 import type { Meta, Session } from './types';
+import { WhatIf } from './whatif';
 import { words } from './words';
 
 const ref = (group: string, version: string, resource: string): Ref => ({ group, version, resource });
@@ -187,6 +188,9 @@ function Frame({ route }: { route: Route }) {
           <a href={overview()} aria-current={route.view === 'overview' ? 'page' : undefined}>
             {words.nav.overview}
           </a>
+          <a href={whatIfAt()} aria-current={route.view === 'whatif' ? 'page' : undefined}>
+            {words.whatif.title}
+          </a>
           {groups.map((g) => (
             <div key={g.name}>
               <h2>{g.name}</h2>
@@ -224,6 +228,8 @@ function View({ route, namespace }: { route: Route; namespace: string }) {
     case 'overview':
     case 'enter':
       return <Overview namespace={namespace} />;
+    case 'whatif':
+      return <WhatIf key={route.node} node={route.node} />;
     case 'list':
       return <List key={`${route.group}/${route.resource}/${route.namespace}`} of={route} namespace={route.namespace} />;
     case 'object':

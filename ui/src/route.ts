@@ -9,6 +9,7 @@ export interface Ref {
 
 export type Route =
   | { view: 'overview' }
+  | { view: 'whatif'; node: string }
   | { view: 'enter'; code: string }
   | ({ view: 'list'; namespace: string } & Ref)
   | ({ view: 'object'; namespace: string; name: string; tab: string } & Ref)
@@ -26,6 +27,7 @@ export function parse(hash: string): Route {
   }
   const [view, a, b, c, d, e, f] = parts;
   if (!view) return { view: 'overview' };
+  if (view === 'whatif') return { view, node: a ?? '' };
   if (view === 'enter' && a) return { view: 'enter', code: a };
   if (!a || !b || !c) return { view: 'unknown' };
   const ref = { group: a === none ? '' : a, version: b, resource: c };
@@ -38,6 +40,9 @@ export function parse(hash: string): Route {
 const join = (...parts: string[]) => '#/' + parts.map(encodeURIComponent).join('/');
 
 export const overview = () => '#/';
+
+/** whatIfAt is where one asks what if, about a node. */
+export const whatIfAt = (node = '') => join('whatif', ...(node ? [node] : []));
 
 export const listAt = (r: Ref, namespace = '') =>
   join('list', r.group || none, r.version, r.resource, ...(namespace ? [namespace] : []));

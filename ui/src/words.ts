@@ -296,6 +296,26 @@ const english = {
     },
   },
 
+  whatif: {
+    title: 'What if…',
+    how: 'The scheduler tries it on the cluster as it is now. Nothing is changed.',
+    leaves: 'How the node leaves',
+    drain: 'Drain',
+    remove: 'Remove',
+    node: 'Node',
+    noNode: 'no node',
+    add: 'Add nodes',
+    each: 'each with',
+    ask: 'Ask',
+    sum: (placed: number, pending: number, lost: number, nodes: number) =>
+      `${plural(placed, 'pod')} would get a node, ${pending} would wait, ${lost} would be lost; ${plural(nodes, 'node')}.`,
+    fate: {
+      placed: (node: string) => `would run on ${node}`,
+      pending: (_node: string) => 'would wait for a node',
+      lost: (_node: string) => 'would be lost',
+    },
+  },
+
   shell: {
     again: 'Open again',
     lost: 'The connection to the container has ended.',

@@ -297,6 +297,18 @@ test('rollout: old and new ReplicaSets, and what it waits for', async (t) => {
   await page.locator('.containers', { hasText: /restarted .* its last run ended .* ago with exit code 3/ }).waitFor();
 });
 
+test('what if: a node drained and two added, by the scheduler, with nothing written', async (t) => {
+  const page = await signedIn(t, '#/object/-/v1/nodes/-/here');
+  await page.locator('.actions').getByRole('link', { name: 'What if…' }).click();
+  await page.getByLabel('Add nodes').fill('2');
+  await page.getByLabel('each with').fill('cpu=2000,memory=8Gi');
+  await page.getByRole('button', { name: 'Ask' }).click();
+  await page.locator('.events li', { hasText: 'shop/talker' }).getByText('would be lost').waitFor();
+  await page.locator('.events li', { hasText: 'shop/big' }).getByText(/would run on added-/).waitFor();
+  await shows(page, /would get a node, .*; 5 nodes\./);
+  assert.equal(kubectl('get', 'node', 'here', '-o', 'jsonpath={.spec.unschedulable}'), '');
+});
+
 test('drain: what is in the way is shown before it starts; cordon and uncordon', async (t) => {
   kubectl('-n', 'shop', 'rollout', 'status', 'deploy/web', `--timeout=${patience}ms`);
   const node = kubectl('-n', 'shop', 'get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[0].spec.nodeName}');
