@@ -19,6 +19,7 @@ export function open(box: HTMLElement, typed: (text: string) => void, sized: (co
     fontSize: 14,
     scrollback: 5_000,
     screenReaderMode: true,
+    linkHandler: { activate: () => undefined }, // what a container writes opens nothing
     theme: { background: '#16181a', foreground: '#e4e2dc', cursor: '#7fc1cc' },
   });
   const fit = new FitAddon();

@@ -202,6 +202,13 @@ test('terminal: a shell in the container, its size, and how it ended', async (t)
   await input.pressSequentially('printf "\\033[38;2;1;2;3mdeep\\033[0m\\n"\n');
   await screen.locator('span', { hasText: /^deep$/ }).waitFor();
   assert.equal(await screen.locator('span', { hasText: /^deep$/ }).evaluate((el) => getComputedStyle(el).color), 'rgb(1, 2, 3)');
+  // a link that a container writes opens nothing, and asks nothing
+  await input.pressSequentially('printf "\\033]8;;http://192.0.2.1/\\007away\\033]8;;\\007\\n"\n');
+  const away = await screen.locator('span', { hasText: /^away$/ }).boundingBox();
+  await page.mouse.move(away.x + 4, away.y + 4); // two moves: a link is looked for where the mouse was
+  await page.mouse.move(away.x + 6, away.y + 5);
+  await page.mouse.click(away.x + 6, away.y + 5);
+  assert.equal(page.context().pages().length, 1);
   await input.pressSequentially('exit 3\n');
   await shows(page, 'ended with exit code 3');
   await page.getByRole('button', { name: 'Open again' }).click();
