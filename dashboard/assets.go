@@ -24,6 +24,7 @@ var kinds = map[string]string{
 	".js":   "text/javascript; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
 	".svg":  "image/svg+xml",
+	".txt":  "text/plain; charset=utf-8",
 }
 
 // asset is a file of the page.

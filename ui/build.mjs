@@ -50,6 +50,11 @@ if (process.argv[2] === 'test') {
   });
   const files = new Map(built.outputFiles.map((f) => [f.path.split('/').pop(), f.contents]));
   for (const name of ['index.html', 'icon.svg']) files.set(name, readFileSync(`src/${name}`));
+  // Their licences ask that copies have the notice; minified files have no comments.
+  const notices = ['preact', '@xterm/xterm', '@xterm/addon-fit'].map(
+    (name) => `${name}\n\n${readFileSync(`node_modules/${name}/LICENSE`, 'utf8').trim()}\n`,
+  );
+  files.set('licenses.txt', Buffer.from(`The page contains:\n\n${notices.join('\n\n')}`));
   for (const [name, contents] of files) {
     const packed = gzipSync(contents, { level: 9 });
     packed[9] = 255; // the operating system: unknown, wherever it is built
