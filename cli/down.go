@@ -15,6 +15,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/service"
 	"keelson/lib/words"
 )
 
@@ -36,6 +37,12 @@ func downCommand(std Stdio) *cobra.Command {
 		if purge && !yes {
 			in, ok := std.In.(*os.File)
 			if err := agreePurge(datadir.Dir(*dir), std, ok && term.IsTerminal(int(in.Fd()))); err != nil {
+				return err
+			}
+		}
+		if os.Getuid() == 0 {
+			machine := service.Machine{Starts: true, Progress: out.step}
+			if err := machine.StopOn(c.Context(), *dir); err != nil {
 				return err
 			}
 		}

@@ -385,3 +385,31 @@ func TestInstallOnARunningCluster(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestStopOn: the service of a directory is stopped, by whatever name the directory has, and no other service is.
+func TestStopOn(t *testing.T) {
+	m := newMachine(t)
+	m.Starts = true
+	r := m.request("up")
+	if err := os.MkdirAll(r.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Install(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(r.DataDir, link); err != nil {
+		t.Fatal(err)
+	}
+	const stop = "systemctl stop keelson.service"
+	for dir, want := range map[string][]string{r.DataDir: {stop}, link: {stop}, t.TempDir(): nil, "/nonexistent": nil} {
+		m.commands = nil
+		if err := m.StopOn(t.Context(), dir); err != nil || !slices.Equal(m.commands, want) {
+			t.Errorf("%s: commands %q, want %q, %v", dir, m.commands, want, err)
+		}
+	}
+	m.Init = ""
+	if err := m.StopOn(t.Context(), r.DataDir); err != nil {
+		t.Errorf("without a service manager: %v", err)
+	}
+}

@@ -34,6 +34,39 @@ func (m Machine) Installed(name string) (Service, error) {
 	return s, fmt.Errorf("no service %s is installed; installed are %v", name, names)
 }
 
+// StopOn stops the service of a data directory, whose manager would start again what is ended there. It starts at the
+// next boot. Where there is no such service, or no service manager, there is nothing to do.
+func (m Machine) StopOn(ctx context.Context, dataDir string) error {
+	manager, err := managerFor(m.Init, m.Root)
+	if err != nil {
+		return nil //nolint:nilerr // then nothing is a service here
+	}
+	for _, s := range m.services(manager) {
+		if !sameDirectory(s.DataDir, dataDir) {
+			continue
+		}
+		begin := time.Now()
+		if _, err := m.run(ctx, manager.command(stop, s.Name)); err != nil { // also one that waits to be started again
+			return err
+		}
+		m.Progress("service "+s.Name+" stopped until the next boot", time.Since(begin))
+	}
+	return nil
+}
+
+// sameDirectory reports whether two paths name one directory.
+func sameDirectory(a, b string) bool {
+	if a == b {
+		return true
+	}
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
 // Uninstall stops a service, calls down, which ends what runs on its data directory, and deletes what Install has made,
 // the service's file last: after an interruption it can be repeated. The user's configuration stays unless purge.
 func (m Machine) Uninstall(ctx context.Context, s Service, purge bool, down func() error) error {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package systemd notifies the service manager that a program is ready and that it still works, as sd_notify(3) and
-// sd_watchdog_enabled(3) say. A program that no service manager has started notifies nobody. cli notifies that the
+// sd_watchdog_enabled(3) say. A program that no service manager has started sends nothing. cli notifies that the
 // cluster is ready; cluster opens the watchdog, and the kubelet runs it.
 package systemd
 
